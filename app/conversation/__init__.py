@@ -1,0 +1,25 @@
+"""Messages between a person, a model and its tools, and the pairing of calls with their results."""
+
+from app.conversation.messages import (
+    Message,
+    Role,
+    StopReason,
+    ToolCall,
+    Usage,
+    UsageSource,
+)
+from app.conversation.pairing import OUTCOME_UNKNOWN, settle_dangling_calls
+from app.conversation.text import clean_json, replace_surrogates
+
+__all__ = [
+    "OUTCOME_UNKNOWN",
+    "Message",
+    "Role",
+    "StopReason",
+    "ToolCall",
+    "Usage",
+    "UsageSource",
+    "clean_json",
+    "replace_surrogates",
+    "settle_dangling_calls",
+]

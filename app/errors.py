@@ -1,0 +1,268 @@
+"""The exception tree. The class says whose fault it is; ``code`` is stable and is what clients and logs branch on.
+
+::
+
+    AdkError
+    ├── RequestError                what a caller asked for can't be done; nothing was changed
+    │   ├── InvalidRequest          422  invalid_request, and a code of its own where one helps
+    │   ├── MalformedRequest        400
+    │   ├── Unauthenticated         401
+    │   ├── Forbidden               403
+    │   ├── NotFound                404
+    │   ├── Conflict                409
+    │   ├── TooLarge                413
+    │   ├── UnsupportedMediaType    415
+    │   └── TooManyRequests         429
+    ├── ConfigurationError          the operator's or the author's: refused before anything starts
+    ├── RunError                    ends a run; never leaves ``drive``: it becomes a state
+    │   ├── CancelledError
+    │   │   └── DeadlineExceededError
+    │   ├── BudgetExceededError
+    │   ├── LoopLimitError
+    │   │   ├── MaxIterationsError
+    │   │   ├── MaxLlmCallsError
+    │   │   ├── RecursionLimitError
+    │   │   ├── FanOutLimitError
+    │   │   └── RepeatedCallError
+    │   ├── ProviderError
+    │   │   ├── ContextOverflowError
+    │   │   └── OutputTruncatedError
+    │   ├── EmptyModelOutputError
+    │   ├── SchemaViolationError
+    │   ├── GuardrailRefusalError
+    │   ├── HookRefusalError
+    │   ├── ToolNotAllowedError
+    │   └── ToolExecutionError
+    ├── LeaseLost                   another claim holds the run: stop, and write nothing
+    ├── StoreUnavailable            the database is away; what was not answered was not done
+    └── Draining                    the process is going away; ask another, or later
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class AdkError(Exception):
+    """Root of everything that this kit raises. Only what is ``retryable`` may be tried again."""
+
+    code: str = "internal_error"
+    retryable: bool = False
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message or type(self).__name__)
+        if code is not None:
+            self.code = code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldProblem:
+    """One thing that is wrong with a request: an RFC 6901 pointer into the body, and what is wrong there."""
+
+    pointer: str
+    detail: str
+
+
+class RequestError(AdkError):
+    """What the caller asked for can't be done. Nothing was changed."""
+
+    status: ClassVar[int] = 400
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        problems: Sequence[FieldProblem] = (),
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.problems = tuple(problems)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class MalformedRequest(RequestError):
+    code = "malformed_request"
+    status = 400
+
+
+class Unauthenticated(RequestError):
+    code = "unauthenticated"
+    status = 401
+
+
+class Forbidden(RequestError):
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(RequestError):
+    code = "not_found"
+    status = 404
+
+
+class Conflict(RequestError):
+    code = "conflict"
+    status = 409
+
+
+class TooLarge(RequestError):
+    code = "request_too_large"
+    status = 413
+
+
+class UnsupportedMediaType(RequestError):
+    code = "unsupported_media_type"
+    status = 415
+
+
+class InvalidRequest(RequestError):
+    code = "invalid_request"
+    status = 422
+
+
+class TooManyRequests(RequestError):
+    code = "too_many_requests"
+    status = 429
+    retryable = True
+
+
+class ConfigurationError(AdkError):
+    """Something was declared that the deployment does not have. Refused before anything starts."""
+
+    code = "configuration_error"
+
+
+class RunError(AdkError):
+    """Ends a run: caught at the top of a drive, where it becomes a state."""
+
+    code = "run_failed"
+
+
+class CancelledError(RunError):
+    """The run was asked to stop. Not ``asyncio.CancelledError``, which always propagates."""
+
+    code = "cancelled"
+
+
+class DeadlineExceededError(CancelledError):
+    code = "deadline_exceeded"
+
+
+class BudgetExceededError(RunError):
+    code = "budget_exhausted"
+
+
+class LoopLimitError(RunError):
+    """A cap on the shape of a run. A cap is a decision, not a fault: never retried."""
+
+    code = "loop_limit_exceeded"
+
+
+class MaxIterationsError(LoopLimitError):
+    code = "max_iterations_exceeded"
+
+
+class MaxLlmCallsError(LoopLimitError):
+    code = "max_llm_calls_exceeded"
+
+
+class RecursionLimitError(LoopLimitError):
+    code = "delegation_depth_exceeded"
+
+
+class FanOutLimitError(LoopLimitError):
+    code = "fan_out_exceeded"
+
+
+class RepeatedCallError(LoopLimitError):
+    code = "repeated_call"
+
+
+# Transient by RFC 9110 and by what providers send while they recover (the run loop's specification, "Retries").
+TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+
+
+class ProviderError(RunError):
+    """The model could not answer. Without a status the request never got there, which is a fault: retryable."""
+
+    code = "provider_error"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        self.retryable = status is None or status in TRANSIENT_STATUSES
+
+
+class ContextOverflowError(ProviderError):
+    """The prompt does not fit the model's window. Refused before anything was evaluated."""
+
+    code = "context_overflow"
+
+    def __init__(self, *, prompt_tokens: int, window_tokens: int) -> None:
+        super().__init__(
+            f"the prompt has {prompt_tokens} tokens and the model's window holds {window_tokens}", status=400
+        )
+        self.prompt_tokens = prompt_tokens
+        self.window_tokens = window_tokens
+
+
+class OutputTruncatedError(ProviderError):
+    """The answer reached the model's own limit. An answer, not a fault: asked again, it would be cut again."""
+
+    code = "output_truncated"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message, status=400)
+
+
+class EmptyModelOutputError(RunError):
+    code = "empty_model_output"
+
+
+class SchemaViolationError(RunError):
+    code = "schema_violation"
+
+
+class GuardrailRefusalError(RunError):
+    code = "guardrail_refusal"
+
+
+class HookRefusalError(RunError):
+    code = "hook_refusal"
+
+
+class ToolNotAllowedError(RunError):
+    code = "tool_not_allowed"
+
+
+class ToolExecutionError(RunError):
+    """A tool raised. The cause is chained; no result is invented."""
+
+    code = "tool_failed"
+
+
+class LeaseLost(AdkError):
+    """Another claim holds the run, or nobody does: whoever sees this stops and writes nothing."""
+
+    code = "lease_lost"
+
+
+class StoreUnavailable(AdkError):
+    """The database did not answer. What was not confirmed may be asked again."""
+
+    code = "database_unavailable"
+    retryable = True
+
+
+class Draining(AdkError):
+    code = "draining"
+    retryable = True

@@ -1,0 +1,57 @@
+"""Events to text and back.
+
+The stored text is ASCII JSON: U+0000 is written as JSON's own escape, so no text that a database can't hold ever
+reaches it, and what comes back is what went in. Lone surrogates have no UTF-8 and become U+FFFD here, where models'
+and tools' text enters the log (the HTTP contract, "Text"); clients' are refused at the edge. A number that JSON does
+not have is an error: written as something else, a tool would have got what the log doesn't say.
+"""
+
+import datetime
+import json
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from app.conversation import clean_json
+from app.events.kinds import AnyEvent
+from app.ids import RunId
+
+_ADAPTER: Final[TypeAdapter[AnyEvent]] = TypeAdapter(AnyEvent)
+
+
+def encode_event(body: AnyEvent) -> str:
+    """The stored form of an event: ASCII JSON without ``kind``, which has its own column. Raises ValueError for a
+    number that JSON does not have."""
+    # Not mode="json": there, infinity among a call's arguments becomes null without a word.
+    fields = body.model_dump(exclude={"kind", "actions"})
+    fields["actions"] = body.actions.model_dump(exclude_none=True)
+    stored = _dump(fields)
+    # Also where a whole character outside the BMP is written, which cleaning leaves as it is.
+    return _dump(clean_json(json.loads(stored))) if "\\ud" in stored else stored
+
+
+def _dump(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def decode_event(kind: str, payload: str) -> AnyEvent:
+    """The event that ``encode_event`` wrote. Raises pydantic's ValidationError for what no release ever wrote."""
+    fields: dict[str, Any] = json.loads(payload)
+    fields["kind"] = kind
+    return _ADAPTER.validate_python(fields)
+
+
+def to_wire_json(*, run_id: RunId, seq: int, kind: str, at: float, invocation_id: str, payload: str) -> str:
+    """What a reader is sent: the stored text with its place in the log in front. No parsing, no second encoding."""
+    head = json.dumps(
+        {"seq": seq, "run_id": run_id, "kind": kind, "at": format_instant(at), "invocation_id": invocation_id},
+        separators=(",", ":"),
+    )
+    return f"{head[:-1]},{payload[1:]}"
+
+
+def format_instant(at: float) -> str:
+    """Epoch seconds as RFC 3339 in UTC with milliseconds and ``Z``."""
+    # Rounded first: truncating 0.9996 s would write a time before the one that is meant.
+    instant = datetime.datetime.fromtimestamp(round(at * 1000) / 1000, tz=datetime.UTC)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,121 @@
+"""Tool calls, one by one and as a turn."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from app.events.body import EventBody
+from app.ids import CallId
+from app.policy import Effect
+
+
+class ClearedCall(BaseModel):
+    """A call with the exact arguments that will go out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    call_id: CallId
+    name: str
+    arguments: dict[str, Any]
+
+
+class AboutCall(EventBody):
+    """What every event about one call carries."""
+
+    call_id: CallId
+    name: str
+
+
+class TurnCleared(EventBody):
+    """Every call of the turn may go out, with these arguments; nobody is asked again."""
+
+    kind: Literal["turn_cleared"] = "turn_cleared"
+    calls: tuple[ClearedCall, ...]
+
+
+class ToolCalled(AboutCall):
+    """Stored before the tool is called, once per dispatch (promise 7). A call without it was never dispatched."""
+
+    kind: Literal["tool_call"] = "tool_call"
+    arguments: dict[str, Any]
+    effect: Effect
+    dispatch: int = 1
+
+
+class ToolResult(AboutCall):
+    """``content`` is the text that the model reads, already wrapped as untrusted data."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    content: str
+
+
+class ToolResultTruncated(AboutCall):
+    """A result was longer than the agent allows, and is cut."""
+
+    kind: Literal["tool_result_truncated"] = "tool_result_truncated"
+    original_chars: int
+    kept_chars: int
+
+
+class ToolFailed(AboutCall):
+    """``content`` is what the model is told. ``retry_safe``: the call may be made again without harm. ``fatal``: the
+    agent's policy ends the run by it."""
+
+    kind: Literal["tool_error"] = "tool_error"
+    code: str
+    content: str
+    retry_safe: bool = False
+    fatal: bool = False
+
+
+class ToolRefused(AboutCall):
+    """The call was not dispatched. ``content`` is what the model is told, or None where the run ends by it."""
+
+    kind: Literal["tool_refused"] = "tool_refused"
+    code: str
+    content: str | None = None
+
+
+class ToolIndeterminate(AboutCall):
+    """The call went out and nobody knows whether it took effect. ``content``: what the model is told, if it is."""
+
+    kind: Literal["tool_indeterminate"] = "tool_indeterminate"
+    content: str | None = None
+
+
+class FanOutRefused(EventBody):
+    """The turn asks for more calls than a cap allows; none of them went out."""
+
+    kind: Literal["fan_out_refused"] = "fan_out_refused"
+    cap: str
+    requested: int
+    limit: int
+
+
+class RepeatDetected(EventBody):
+    """The same call was asked for too often; the turn did not go out."""
+
+    kind: Literal["repeat_detected"] = "repeat_detected"
+    name: str
+    count: int
+    limit: int
+
+
+class DepthExceeded(EventBody):
+    """A delegation would go deeper than its cap."""
+
+    kind: Literal["depth_exceeded"] = "depth_exceeded"
+    depth: int
+    limit: int
+    path: tuple[str, ...]
+
+
+class BudgetRefused(EventBody):
+    """A reservation that did not fit. ``source`` is the scope whose ceiling it was."""
+
+    kind: Literal["budget_refused"] = "budget_refused"
+    dimension: str
+    limit: float
+    used: float
+    requested: float = 0
+    source: str | None = None

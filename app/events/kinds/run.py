@@ -1,0 +1,123 @@
+"""The life of a run, and the signals of the runtime around it."""
+
+from typing import Literal
+
+from app.conversation import Usage
+from app.events.body import EventBody
+from app.events.kinds.calls import AboutCall
+from app.events.states import RunState
+from app.ids import ApprovalId
+
+
+class RunQueued(EventBody):
+    """Event 1: the run was accepted. It carries no content: the input is on the run's row only."""
+
+    kind: Literal["run_queued"] = "run_queued"
+    agent: str
+    agent_version: int | None = None
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    session_id: str | None = None
+    parent_run_id: str | None = None
+    resumes: str | None = None
+
+
+class RunStarted(EventBody):
+    """The first claim took the run."""
+
+    kind: Literal["run_started"] = "run_started"
+    worker_id: str
+    fence: int
+
+
+class RunSuspended(EventBody):
+    """The run waits for people, and holds no worker."""
+
+    kind: Literal["run_suspended"] = "run_suspended"
+    approval_ids: tuple[ApprovalId, ...]
+
+
+class RunResumed(EventBody):
+    """A later claim took the run. A model call in flight was abandoned by it; its estimate is charged (promise 8)."""
+
+    kind: Literal["run_resumed"] = "run_resumed"
+    reason: str
+    recoveries: int
+    worker_id: str
+    fence: int
+
+
+class WorkerLost(EventBody):
+    """More workers were lost on this run than it is worth."""
+
+    kind: Literal["worker_lost"] = "worker_lost"
+    recoveries: int
+
+
+class CancellationRequested(EventBody):
+    """Somebody asked for the end, and the run's holder saw it."""
+
+    kind: Literal["cancellation_requested"] = "cancellation_requested"
+    reason: str | None = None
+    requested_by: str | None = None
+
+
+class DeadlineExceeded(EventBody):
+    """``what`` was cut off: run, model_call, tool_call or hook."""
+
+    kind: Literal["deadline_exceeded"] = "deadline_exceeded"
+    what: str
+    deadline_at: float | None = None
+
+
+class WorkOrphaned(EventBody):
+    """Work that was told to stop did not within the grace time, and was let go."""
+
+    kind: Literal["work_orphaned"] = "work_orphaned"
+    what: str
+    name: str
+
+
+class CompensationRequired(AboutCall):
+    """A call of a ``once`` tool may have taken effect in a run that did not complete."""
+
+    kind: Literal["compensation_required"] = "compensation_required"
+
+
+class Terminated(EventBody):
+    """The end, always last, exactly once. ``code`` is None where the run completed."""
+
+    kind: Literal["terminated"] = "terminated"
+    state: RunState
+    code: str | None = None
+    cap: str | None = None
+    usage: Usage = Usage()
+    model_calls: int = 0
+    tool_calls: int = 0
+
+
+class Warned(EventBody):
+    """Something that a person should know and that changes nothing."""
+
+    kind: Literal["warning"] = "warning"
+    code: str
+
+
+class AgentTransfer(EventBody):
+    """The run goes on under another agent."""
+
+    kind: Literal["agent_transfer"] = "agent_transfer"
+    from_agent: str
+    to_agent: str
+
+
+class StateDelta(EventBody):
+    """The change itself is in ``actions.state_delta``."""
+
+    kind: Literal["state_delta"] = "state_delta"
+
+
+class ArtifactDelta(EventBody):
+    """The change itself is in ``actions.artifact_delta``: names to new versions."""
+
+    kind: Literal["artifact_delta"] = "artifact_delta"

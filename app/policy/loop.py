@@ -1,0 +1,20 @@
+"""Caps on a run that goes round instead of on."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LoopConfig(BaseModel):
+    """``max_repeated_calls`` = N: N calls with equal name and arguments pass, the next ends the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_repeated_calls: int = Field(default=3, ge=1, le=2**31)
+
+
+def call_signature(name: str, arguments: Mapping[str, Any]) -> str:
+    """Equal for equal requests: nested keys sorted, 1 and 1.0 apart, texts apart by a single space."""
+    return f"{name} {json.dumps(arguments, sort_keys=True, separators=(',', ':'), ensure_ascii=True)}"

@@ -1,0 +1,139 @@
+"""An agent's definition: its defaults, what it refuses, and the digest by which versions are told apart."""
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.agents import Agent, ToolDeclaration, ToolFailurePolicy
+from app.policy import BudgetLimits, Indeterminate
+from tests.builders import build_agent
+
+
+@pytest.mark.parametrize(
+    ("field", "default"),
+    [
+        ("max_iterations", 8),
+        ("max_llm_calls", 500),
+        ("max_tool_result_chars", 8_000),
+        ("tool_choice", "auto"),
+        ("deadlines", None),
+        ("retry", None),
+        ("budget", BudgetLimits()),
+        ("on_tool_error", ToolFailurePolicy.SURFACE_TO_MODEL),
+        ("on_indeterminate", Indeterminate.FAIL),
+        ("tools", ()),
+        ("idempotent_tools", ()),
+    ],
+)
+def test_what_an_author_leaves_open_has_the_documented_default(field: str, default: Any) -> None:
+    assert getattr(Agent(name="planner", instructions="Plan."), field) == default
+
+
+def test_a_call_may_be_repeated_three_times_by_default() -> None:
+    assert Agent(name="planner", instructions="Plan.").loop.max_repeated_calls == 3
+
+
+@pytest.mark.parametrize("name", ["a", "trip-planner", "9.lives_x", "a" * 64])
+def test_a_name_is_lower_case_letters_digits_and_joints(name: str) -> None:
+    assert build_agent(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", ".a", "a b", "a/b", "a\n", "ä", "a" * 65, "a@1"])
+def test_any_other_name_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="name"):
+        build_agent(name=name)
+
+
+@pytest.mark.parametrize("instructions", ["", " ", "\n\t "])
+def test_blank_instructions_are_refused(instructions: str) -> None:
+    with pytest.raises(ValidationError, match="instructions"):
+        build_agent(instructions=instructions)
+
+
+@pytest.mark.parametrize("model", ["llama:smollm2", "openai:gpt/4o:mini", "scripted:x"])
+def test_a_model_is_a_provider_and_its_name(model: str) -> None:
+    assert build_agent(model=model).model == model
+
+
+@pytest.mark.parametrize("model", ["", "llama", ":x", "llama:", "lla ma:x", "llama:a b", "llama:a\x00"])
+def test_a_model_without_a_provider_is_refused(model: str) -> None:
+    with pytest.raises(ValidationError, match="model"):
+        build_agent(model=model)
+
+
+@pytest.mark.parametrize("field", ["tools", "idempotent_tools", "guardrails", "hooks"])
+def test_a_list_that_names_something_twice_is_refused(field: str) -> None:
+    with pytest.raises(ValidationError, match=f"{field} names something twice"):
+        build_agent(**{field: ("look", "look")})
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1st", "(unreadable)", "a\n", "x" * 65])
+def test_a_tools_name_that_no_model_could_write_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="tools"):
+        build_agent(tools=(name,))
+
+
+def test_an_idempotent_tool_that_the_agent_may_not_call_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match="not in tools: refund, zap"):
+        build_agent(tools=("look",), idempotent_tools=("zap", "look", "refund"))
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "look"])
+def test_a_tool_choice_is_auto_none_or_a_tool_of_the_agent(choice: str) -> None:
+    assert build_agent(tools=("look",), tool_choice=choice).tool_choice == choice
+
+
+@pytest.mark.parametrize("choice", ["required", "pay", ""])
+def test_any_other_tool_choice_is_refused(choice: str) -> None:
+    with pytest.raises(ValidationError, match="tool_choice"):
+        build_agent(tools=("look",), tool_choice=choice)
+
+
+@pytest.mark.parametrize("field", ["max_iterations", "max_llm_calls", "max_tool_result_chars"])
+def test_a_cap_of_zero_is_refused(field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        build_agent(**{field: 0})
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(ValidationError, match="temperature"):
+        build_agent(temperature=0.7)
+
+
+def test_equal_definitions_have_equal_digests() -> None:
+    one = build_agent(metadata={"a": "1", "b": "2"})
+    other = build_agent(metadata={"b": "2", "a": "1"})
+    assert one.digest() == other.digest()
+
+
+def test_a_default_that_is_written_out_is_the_same_definition() -> None:
+    assert build_agent(max_iterations=8).digest() == build_agent().digest()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"instructions": "Plan trips"},
+        {"max_iterations": 9},
+        {"metadata": {"a": "\x00"}},
+        {"budget": BudgetLimits(max_tool_calls=1)},
+        {"idempotent_tools": ("look",)},
+    ],
+)
+def test_any_difference_is_another_version(fields: dict[str, Any]) -> None:
+    assert build_agent(**fields).digest() != build_agent().digest()
+
+
+def test_a_digest_is_64_hex_digits() -> None:
+    assert re.fullmatch("[0-9a-f]{64}", build_agent().digest())
+
+
+def test_a_definition_comes_back_from_json_as_it_was() -> None:
+    agent = build_agent(idempotent_tools=("look",), budget=BudgetLimits(max_seconds=1.5), metadata={"a": "\x00"})
+    assert Agent.model_validate_json(agent.model_dump_json()) == agent
+
+
+def test_a_tool_without_parameters_takes_an_empty_object() -> None:
+    assert ToolDeclaration(name="now").parameters == {"type": "object", "properties": {}}

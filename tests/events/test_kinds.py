@@ -1,0 +1,70 @@
+"""The union is frozen: what a run tells, and what the service adds."""
+
+import pytest
+
+from app.events import EVENT_CLASSES, EVENT_KINDS, EventBody, OutputValidated, RunEvent
+from app.ids import RunId
+
+_SEED = {
+    "prompt_assembled",
+    "model_call",
+    "model_response",
+    "tool_call",
+    "tool_result",
+    "tool_result_truncated",
+    "tool_error",
+    "tool_refused",
+    "tool_indeterminate",
+    "attempt_failed",
+    "fan_out_refused",
+    "repeat_detected",
+    "depth_exceeded",
+    "hook_rewrite",
+    "hook_refusal",
+    "approval_required",
+    "approval_granted",
+    "approval_denied",
+    "guardrail_refusal",
+    "output_validated",
+    "schema_violation",
+    "cancellation_requested",
+    "deadline_exceeded",
+    "work_orphaned",
+    "terminated",
+}
+_OWN = {
+    "run_queued",
+    "run_started",
+    "run_suspended",
+    "run_resumed",
+    "turn_cleared",
+    "budget_refused",
+    "guardrail_redaction",
+    "output_unwrapped",
+    "repair_requested",
+    "model_routed",
+    "model_fell_back",
+    "agent_transfer",
+    "state_delta",
+    "artifact_delta",
+    "callback_override",
+    "history_trimmed",
+    "compensation_required",
+    "worker_lost",
+    "warning",
+}
+
+
+def test_the_kinds_are_the_specifications() -> None:
+    assert EVENT_KINDS == _SEED | _OWN
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES)
+def test_an_event_can_not_be_changed(cls: type[EventBody]) -> None:
+    assert (cls.model_config["frozen"], cls.model_config["extra"]) == (True, "forbid")
+
+
+def test_a_stored_event_tells_the_kind_of_its_body() -> None:
+    assert (
+        RunEvent(run_id=RunId("run_1"), seq=1, at=0.0, body=OutputValidated(), payload="{}").kind == "output_validated"
+    )
