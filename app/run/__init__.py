@@ -1,0 +1,52 @@
+"""The run loop without its world: state, transitions, fold, decide.
+
+Promises kept in this room (numbers as in docs/architecture.md):
+
+1.  State is ``fold(log)``. Nothing else is stored about where the loop stands.
+6.  ``terminated`` exists exactly once: the ended phase has no arrows out.
+8.  A claim abandons the model call that was in flight; an estimate of it is charged.
+12. Time and ids come from outside.
+"""
+
+from app.run.causes import Cause, state_of
+from app.run.commands import (
+    AssemblePrompt,
+    CallModel,
+    ClearTurn,
+    Command,
+    DispatchTool,
+    Record,
+    Terminate,
+    WaitUntil,
+)
+from app.run.decide import Situation, decide
+from app.run.fold import fold, fold_all
+from app.run.plan import Plan, plan
+from app.run.spec import RunSpec
+from app.run.state import CallProgress, CallStatus, Phase, State
+from app.run.transitions import IllegalEvent
+
+__all__ = [
+    "AssemblePrompt",
+    "CallModel",
+    "CallProgress",
+    "CallStatus",
+    "Cause",
+    "ClearTurn",
+    "Command",
+    "DispatchTool",
+    "IllegalEvent",
+    "Phase",
+    "Plan",
+    "Record",
+    "RunSpec",
+    "Situation",
+    "State",
+    "Terminate",
+    "WaitUntil",
+    "decide",
+    "fold",
+    "fold_all",
+    "plan",
+    "state_of",
+]

@@ -1,0 +1,129 @@
+"""``decide(spec, state, situation)`` is pure and answers one command. It is the only place where a run's next step is
+chosen: starting, resuming and recovering come through here alike."""
+
+from dataclasses import dataclass
+
+from app.events import AnyEvent, CancellationRequested, WorkerLost
+from app.run.causes import COMPLETED, Cause
+from app.run.commands import (
+    AssemblePrompt,
+    CallModel,
+    ClearTurn,
+    Command,
+    DispatchTool,
+    Record,
+    Terminate,
+    WaitUntil,
+)
+from app.run.spec import RunSpec
+from app.run.state import CallStatus, Phase, State
+from app.run.steps.bounds import (
+    overdue,
+    refuse_dispatch,
+    refuse_model_call,
+    refuse_seconds,
+    remaining_output,
+    shape_exceeded,
+)
+from app.run.steps.calls import give_up_orphans, is_orphaned, settle_orphan
+from app.run.steps.turn import refuse_turn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """What stands outside the log: the time (epoch seconds), and whether somebody asked for the end."""
+
+    now: float
+    cancel: "Cancel | None" = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cancel:
+    """The wish that the run ends."""
+
+    reason: str | None = None
+    requested_by: str | None = None
+
+
+def decide(spec: RunSpec, state: State, situation: Situation) -> Command:
+    """The next thing to do about a run that a claim holds."""
+    match state.phase:
+        case Phase.STOPPING:
+            return Terminate(cause=state.cause or Cause(code="internal_error"))
+        case Phase.ANSWERED:
+            return Terminate(cause=COMPLETED)
+        case Phase.READY | Phase.ACTING:
+            stop = _stop_before_step(spec, state, situation)
+            if stop is not None:
+                return _record_end(spec, state, stop)
+            return _next_call(spec, state, situation) if state.open_calls else _next_model_call(spec, state, situation)
+        case _:
+            raise AssertionError(f"there is nothing to decide about a run that is {state.phase}")
+
+
+def _stop_before_step(spec: RunSpec, state: State, situation: Situation) -> AnyEvent | None:
+    """Cancel, deadline, recoveries: asked between any two steps."""
+    if situation.cancel is not None:
+        return CancellationRequested(
+            reason=situation.cancel.reason,
+            requested_by=situation.cancel.requested_by,
+            iteration=state.iteration,
+            author=spec.agent.name,
+        )
+    late = overdue(spec, state, situation.now)
+    if late is not None:
+        return late
+    if state.recoveries > spec.max_recoveries:
+        return WorkerLost(recoveries=state.recoveries, iteration=state.iteration, author=spec.agent.name)
+    return None
+
+
+def _record_end(spec: RunSpec, state: State, stop: AnyEvent) -> Record:
+    """What ends the run while calls are open. What became of those that a lost claim dispatched is recorded first:
+    nobody will find out any more."""
+    return Record(events=(*give_up_orphans(spec, state), stop))
+
+
+def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
+    nothing_went_out = all(progress.dispatches == 0 for progress in state.calls)
+    if nothing_went_out and not state.turn_cleared:
+        refusal = refuse_turn(spec, state)
+        if refusal is not None:
+            return Record(events=(refusal,))
+        if spec.gates_dispatch:
+            return ClearTurn()
+    refusal = refuse_seconds(spec, state, situation.now)
+    if refusal is not None:
+        return _record_end(spec, state, refusal)
+    progress = state.open_calls[0]
+    if is_orphaned(state, progress):
+        settled = settle_orphan(spec, state, progress)
+        if settled is not None:
+            return Record(events=(settled,))
+    elif progress.status is CallStatus.DISPATCHED:
+        raise AssertionError(f"{progress.call.call_id} is out under this claim and has brought no outcome")
+    refusal = refuse_dispatch(spec, state, progress)
+    if refusal is not None:
+        return _record_end(spec, state, refusal)
+    if state.backoff_until is not None and situation.now < state.backoff_until:
+        return WaitUntil(at=state.backoff_until)
+    return DispatchTool(call_id=progress.call.call_id, dispatch=progress.dispatches + 1)
+
+
+def _next_model_call(spec: RunSpec, state: State, situation: Situation) -> Command:
+    exceeded = shape_exceeded(spec, state)
+    if exceeded is not None:
+        return Terminate(cause=exceeded)
+    refusal = refuse_model_call(spec, state, situation.now)
+    if refusal is not None:
+        return Record(events=(refusal,))
+    if state.fingerprint is None:
+        return AssemblePrompt()
+    if state.backoff_until is not None and situation.now < state.backoff_until:
+        return WaitUntil(at=state.backoff_until)
+    is_new = state.attempts == 0 or bool(state.calls)
+    return CallModel(
+        iteration=state.iteration + 1 if is_new else state.iteration,
+        attempt=1 if is_new else state.attempts + 1,
+        max_output_tokens=remaining_output(spec, state),
+    )

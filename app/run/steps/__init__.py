@@ -1,0 +1,1 @@
+"""The questions that ``decide`` asks, one a file."""

@@ -1,0 +1,163 @@
+"""Every move that a run can make, as data. An event that is not listed for a phase is an error that changes nothing.
+
+An event whose payload decides where it leads is listed by variant, ``kind:variant``. The diagram in docs/run-loop.md
+is drawn from this table.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.conversation import StopReason
+from app.events import (
+    AnyEvent,
+    AttemptFailed,
+    ModelResponded,
+    SchemaViolation,
+    Terminated,
+    ToolFailed,
+    ToolIndeterminate,
+    ToolRefused,
+)
+from app.run.state import Phase
+
+
+class IllegalEvent(Exception):
+    """An event that the phase does not list: a defect of this program. Nothing was changed."""
+
+    def __init__(self, phase: Phase, label: str) -> None:
+        super().__init__(f"{label} is no move of a run that is {phase}")
+        self.phase = phase
+        self.label = label
+
+
+# Told about, but moving nothing.
+_NOTES: Final = (
+    "warning",
+    "hook_rewrite",
+    "guardrail_redaction",
+    "callback_override",
+    "state_delta",
+    "artifact_delta",
+    "work_orphaned",
+    "compensation_required",
+)
+
+# What ends a run from any phase in which it is alive.
+_ENDINGS: Final[Mapping[str, Phase]] = {
+    "cancellation_requested": Phase.STOPPING,
+    "deadline_exceeded": Phase.STOPPING,
+    "budget_refused": Phase.STOPPING,
+    "hook_refusal": Phase.STOPPING,
+    "worker_lost": Phase.STOPPING,
+    "terminated:failed": Phase.ENDED,
+}
+
+
+def _alive(phase: Phase, moves: Mapping[str, Phase]) -> Mapping[str, Phase]:
+    return {**dict.fromkeys(_NOTES, phase), **_ENDINGS, "run_resumed": phase, **moves}
+
+
+TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
+    Phase.NEW: {"run_queued": Phase.QUEUED},
+    Phase.QUEUED: {"run_started": Phase.READY},
+    Phase.READY: _alive(
+        Phase.READY,
+        {
+            "prompt_assembled": Phase.READY,
+            "history_trimmed": Phase.READY,
+            "model_routed": Phase.READY,
+            "model_fell_back": Phase.READY,
+            "guardrail_refusal": Phase.STOPPING,
+            "depth_exceeded": Phase.STOPPING,
+            "model_call": Phase.THINKING,
+        },
+    ),
+    Phase.THINKING: _alive(
+        Phase.THINKING,
+        {
+            "run_resumed": Phase.READY,
+            "attempt_failed:retry": Phase.READY,
+            "attempt_failed:final": Phase.STOPPING,
+            "model_response:calls": Phase.ACTING,
+            "model_response:answer": Phase.ANSWERED,
+            "model_response:refused": Phase.REFUSED,
+            "model_response:cut": Phase.STOPPING,
+            "model_response:empty": Phase.STOPPING,
+        },
+    ),
+    Phase.REFUSED: _alive(Phase.REFUSED, {"guardrail_refusal": Phase.STOPPING}),
+    Phase.ACTING: _alive(
+        Phase.ACTING,
+        {
+            "fan_out_refused": Phase.STOPPING,
+            "repeat_detected": Phase.STOPPING,
+            "schema_violation:fatal": Phase.STOPPING,
+            "turn_cleared": Phase.ACTING,
+            "tool_refused:fatal": Phase.STOPPING,
+            "tool_refused:told": Phase.ACTING,
+            "tool_call": Phase.ACTING,
+            "tool_result": Phase.ACTING,
+            "tool_result_truncated": Phase.ACTING,
+            "tool_error:fatal": Phase.STOPPING,
+            "tool_error:told": Phase.ACTING,
+            "tool_indeterminate:fatal": Phase.STOPPING,
+            "tool_indeterminate:told": Phase.ACTING,
+            "attempt_failed:retry": Phase.ACTING,
+            "attempt_failed:final": Phase.ACTING,
+            "model_call": Phase.THINKING,
+        },
+    ),
+    Phase.ANSWERED: _alive(
+        Phase.ANSWERED,
+        {
+            "output_validated": Phase.ANSWERED,
+            "schema_violation:fatal": Phase.STOPPING,
+            "terminated:completed": Phase.ENDED,
+        },
+    ),
+    Phase.STOPPING: {
+        **dict.fromkeys(_NOTES, Phase.STOPPING),
+        "run_resumed": Phase.STOPPING,
+        "attempt_failed:final": Phase.STOPPING,
+        "budget_refused": Phase.STOPPING,
+        "hook_refusal": Phase.STOPPING,
+        "terminated:failed": Phase.ENDED,
+    },
+    Phase.ENDED: {},
+}
+
+
+def label_of(body: AnyEvent) -> str:
+    """The row that an event is looked up under."""
+    match body:
+        case AttemptFailed():
+            return "attempt_failed:final" if body.delay_seconds is None else "attempt_failed:retry"
+        case ModelResponded():
+            return f"model_response:{_response_variant(body)}"
+        case ToolRefused() | ToolIndeterminate():
+            return f"{body.kind}:{'fatal' if body.content is None else 'told'}"
+        case ToolFailed() | SchemaViolation():
+            return f"{body.kind}:{'fatal' if body.fatal else 'told'}"
+        case Terminated():
+            return "terminated:completed" if body.code is None else "terminated:failed"
+        case _:
+            return body.kind
+
+
+def _response_variant(body: ModelResponded) -> str:
+    if body.text is None:
+        return "refused"
+    if body.stop_reason is StopReason.LENGTH:
+        return "cut"
+    if body.tool_calls:
+        return "calls"
+    return "answer" if body.text else "empty"
+
+
+def next_phase(phase: Phase, body: AnyEvent) -> Phase:
+    """Where an event leads. Raises IllegalEvent."""
+    label = label_of(body)
+    try:
+        return TABLE[phase][label]
+    except KeyError:
+        raise IllegalEvent(phase, label) from None

@@ -1,0 +1,49 @@
+"""The invariants hold for sound states, and each of them can be broken."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.run import CallProgress, CallStatus, Cause, Phase
+from app.run.invariants import broken_invariants
+from tests.builders import build_call, fold_bodies, terminated, told_by_tool
+from tests.run.samples import LOGS
+
+_LOOK = build_call("look")
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_state_that_a_legal_log_folds_to_is_sound(phase: Phase) -> None:
+    assert broken_invariants(fold_bodies(*LOGS[phase])) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "changes", "broken"),
+    [
+        (Phase.READY, {"end": terminated()}, "an end is recorded exactly in the ended phase"),
+        (Phase.ENDED, {"end": None}, "an end is recorded exactly in the ended phase"),
+        (Phase.STOPPING, {"cause": None}, "a run that stops knows why"),
+        (Phase.READY, {"cause": Cause(code="cancelled")}, "a run that is alive has no cause"),
+        (Phase.READY, {"calls": (CallProgress(call=_LOOK),)}, "open calls exist only while acting or after a stop"),
+        (Phase.ANSWERED, {"calls": (CallProgress(call=_LOOK),)}, "an answer stands only where no call is open"),
+        (
+            Phase.ACTING,
+            {"calls": (CallProgress(call=_LOOK, status=CallStatus.SETTLED, dispatches=1),)},
+            "every settled call has its result, once",
+        ),
+        (Phase.READY, {"turns": (told_by_tool(_LOOK, "x"),)}, "no result stands alone"),
+        (Phase.READY, {"model_calls": -1}, "counters never run back"),
+        (Phase.READY, {"iteration": 1}, "an iteration is a model call"),
+        (Phase.READY, {"fence": 0}, "a claim holds every run that has begun"),
+        (
+            Phase.ACTING,
+            {"calls": (CallProgress(call=_LOOK, status=CallStatus.DISPATCHED),)},
+            "a dispatched call was dispatched",
+        ),
+    ],
+)
+def test_a_state_that_breaks_an_invariant_is_told_by_its_name(
+    phase: Phase, changes: dict[str, Any], broken: str
+) -> None:
+    assert broken in broken_invariants(replace(fold_bodies(*LOGS[phase]), **changes))
