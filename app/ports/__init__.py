@@ -1,0 +1,1 @@
+"""Protocols and plain records that let the rooms meet without knowing each other."""

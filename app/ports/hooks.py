@@ -1,0 +1,112 @@
+"""Where policy attaches: hooks at seven points, and guardrails on what goes in and comes out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from app.ids import RunId, TenantId
+
+
+class HookPoint(StrEnum):
+    BEFORE_PROMPT_ASSEMBLY = "before_prompt_assembly"
+    BEFORE_MODEL_CALL = "before_model_call"
+    AFTER_MODEL_RESPONSE = "after_model_response"
+    BEFORE_TOOL_DISPATCH = "before_tool_dispatch"
+    AFTER_TOOL_RESULT = "after_tool_result"
+    BEFORE_OUTPUT_VALIDATION = "before_output_validation"
+    ON_TERMINAL = "on_terminal"
+
+
+class Verdict(StrEnum):
+    """From the least to the most restrictive."""
+
+    CONTINUE = "continue"
+    REWRITE = "rewrite"
+    REQUIRE_APPROVAL = "require_approval"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HookDecision:
+    """A hook's answer. ``content`` is the whole replacement where it rewrites."""
+
+    verdict: Verdict = Verdict.CONTINUE
+    content: str | None = None
+    reason: str = ""
+
+    @classmethod
+    def proceed(cls) -> "HookDecision":
+        return cls()
+
+    @classmethod
+    def rewrite(cls, content: str, reason: str = "") -> "HookDecision":
+        return cls(verdict=Verdict.REWRITE, content=content, reason=reason)
+
+    @classmethod
+    def require_approval(cls, reason: str = "") -> "HookDecision":
+        return cls(verdict=Verdict.REQUIRE_APPROVAL, reason=reason)
+
+    @classmethod
+    def refuse(cls, reason: str = "") -> "HookDecision":
+        return cls(verdict=Verdict.REFUSE, reason=reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HookSubject:
+    """Facts, not handles: nothing in it can widen a scope, drop a hook or raise a cap.
+
+    ``content`` is the text of the message, response, arguments (JSON) or result at this point.
+    """
+
+    point: HookPoint
+    tenant_id: TenantId
+    run_id: RunId
+    agent: str
+    user: str | None
+    iteration: int
+    content: str
+    model: str | None = None
+    tool: str | None = None
+    state: str | None = None
+
+
+class Hook(Protocol):
+    """``points`` names where it wants to be asked. One that raises stops the run: hooks fail closed."""
+
+    name: str
+    points: frozenset[HookPoint]
+
+    async def decide(self, subject: HookSubject) -> HookDecision: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuardrailDecision:
+    """``allowed`` False blocks; ``redacted`` is the text to go on with instead. ``signals`` name what was found."""
+
+    allowed: bool = True
+    redacted: str | None = None
+    reason: str = ""
+    signals: Sequence[str] = ()
+
+
+class Guardrail(Protocol):
+    """Keyed by the name it answers to. A check that raised is a denial."""
+
+    name: str
+
+    async def check_input(self, text: str) -> GuardrailDecision: ...
+
+    async def check_output(self, text: str) -> GuardrailDecision: ...
+
+
+class Hooks(Protocol):
+    """The hooks and guardrails that this process has, by name."""
+
+    def hook(self, name: str) -> Hook | None: ...
+
+    def guardrail(self, name: str) -> Guardrail | None: ...
+
+    def deployment_hooks(self) -> Sequence[Hook]:
+        """Hooks of the deployment: they run first, and no agent can drop them."""
+        ...

@@ -1,0 +1,180 @@
+"""Plain records that the store hands in and out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.agents import Agent
+from app.conversation import Message, Usage
+from app.events import RunEvent, RunState
+from app.ids import AgentName, KeyId, RunId, TenantId, WorkerId
+from app.policy import ResolvedBudget
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContextInput:
+    """Context of a request beside its input: both are wrapped as untrusted data in the prompt."""
+
+    pinned: tuple[str, ...] = ()
+    retrieved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRun:
+    """A run to be accepted. What may not drift is fixed here: version, deadline (epoch seconds), budget.
+
+    ``input`` is what the caller sent: one text, or messages ending in a user's. ``agent`` travels along for logs that
+    keep no versions of their own; the Postgres store keeps name and version.
+    """
+
+    run_id: RunId
+    tenant_id: TenantId
+    agent: Agent
+    agent_version: int | None
+    input: str | tuple[Message, ...]
+    context: RunContextInput = RunContextInput()
+    user: str | None = None
+    subject: str | None = None
+    model: str | None = None
+    deadline_at: float | None = None
+    budget: ResolvedBudget
+    max_llm_calls: int
+    priority: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """The run as its row tells it. Where the loop stands is in the log only; this is its summary for readers."""
+
+    run_id: RunId
+    tenant_id: TenantId
+    state: RunState
+    agent: AgentName
+    agent_version: int | None
+    input: str | tuple[Message, ...]
+    context: RunContextInput
+    user: str | None
+    subject: str | None
+    model: str | None
+    deadline_at: float | None
+    budget: ResolvedBudget
+    max_llm_calls: int
+    priority: int
+    metadata: Mapping[str, str]
+    output_text: str | None
+    error_code: str | None
+    error_detail: str | None
+    prompt_version: str | None
+    prompt_fingerprint: str | None
+    usage: Usage
+    model_calls: int
+    tool_calls: int
+    cancel_requested_at: float | None
+    cancel_reason: str | None
+    cancel_requested_by: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    last_seq: int
+    recoveries: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredEventRow:
+    """An event as it lies in the log, not decoded: ``payload`` is sent on to readers as it is."""
+
+    seq: int
+    kind: str
+    at: float
+    payload: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """The right to drive one run until the lease ends. ``fence`` is named by every write.
+
+    ``lease_until`` is on this process's monotonic clock, taken before the database was asked: it never claims too much.
+    """
+
+    run_id: RunId
+    tenant_id: TenantId
+    worker_id: WorkerId
+    fence: int
+    recoveries: int
+    lease_until: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CancelWish:
+    """Somebody asked for the run's end."""
+
+    reason: str | None
+    requested_by: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedRun:
+    """All that a drive needs. ``cancel`` is the wish that stood when it was loaded."""
+
+    record: RunRecord
+    agent: Agent
+    events: tuple[RunEvent, ...]
+    cancel: CancelWish | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunUpdate:
+    """The row's summary after an append, written in the same transaction. A terminal ``state`` drops the lease and
+    sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it."""
+
+    state: RunState
+    usage: Usage
+    model_calls: int
+    tool_calls: int
+    output_text: str | None = None
+    error_code: str | None = None
+    error_detail: str | None = None
+    prompt_version: str | None = None
+    prompt_fingerprint: str | None = None
+    model: str | None = None
+    rewritten_input: str | tuple[Message, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFilter:
+    """What ``GET /runs`` may ask for; all conditions hold together. Times are epoch seconds."""
+
+    states: tuple[RunState, ...] = ()
+    agent: str | None = None
+    user: str | None = None
+    created_after: float | None = None
+    created_before: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyRecord:
+    """What a key's hash leads to. ``tenant_id`` is None for an operator's key. The secret is stored nowhere."""
+
+    key_id: KeyId
+    tenant_id: TenantId | None
+    subject: str | None
+    scopes: frozenset[str]
+    expires_at: float | None
+    revoked: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RememberedAnswer:
+    """What an idempotency key led to. ``run_id`` None: the first request is still in progress."""
+
+    body_digest: str
+    run_id: RunId | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """Figures of the whole deployment for a scrape."""
+
+    runs_by_state: Mapping[str, int]
+    oldest_queued_seconds: float

@@ -1,0 +1,160 @@
+"""What the log and the queue promise to those who use them. One conformance suite holds for every implementation."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from app.agents import Agent, AgentVersion
+from app.events import AnyEvent, RunEvent
+from app.ids import RunId, TenantId, WorkerId
+from app.ports.records import (
+    CancelWish,
+    Claim,
+    KeyRecord,
+    LoadedRun,
+    NewRun,
+    RememberedAnswer,
+    RunFilter,
+    RunRecord,
+    RunUpdate,
+    Snapshot,
+    StoredEventRow,
+)
+
+
+class WorkStore(Protocol):
+    """The workers' side, over all tenants. Raises StoreUnavailable when the store does not answer."""
+
+    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        """Takes up to ``limit`` queued runs, raising each one's fence by one and setting its state to running.
+
+        Two callers never get the same run. The tenant served longest ago comes first, then priority, then age.
+        """
+        ...
+
+    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        """Like ``claim``, of queued runs that only need to end, because of a cancel or a deadline: out of turn, since
+        they will take no worker's time."""
+        ...
+
+    async def load(self, claim: Claim) -> LoadedRun:
+        """The run, its agent's version and its whole log. Raises LeaseLost when the claim no longer holds."""
+        ...
+
+    async def append_if_owner(
+        self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
+    ) -> tuple[RunEvent, ...]:
+        """Appends events and writes the row's summary, in one transaction, when ``claim.fence`` is still the run's.
+
+        Returns what was stored. Otherwise raises LeaseLost, and nothing is stored.
+        """
+        ...
+
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
+        """Extends leases. A run that is missing from the answer is lost; a value is the run's cancel, if asked for."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Hands a run back to the queue, not counted as a recovery. Does nothing when the claim no longer holds."""
+        ...
+
+    async def requeue_expired(self) -> int:
+        """Queues every run whose lease has lapsed, counting a recovery each, and writes no event. Returns how many."""
+        ...
+
+
+class TenantTx(Protocol):
+    """One transaction of one tenant: row-level security holds below, and another tenant's rows don't exist."""
+
+    tenant_id: TenantId
+
+    async def now(self) -> float:
+        """The store's clock, epoch seconds."""
+        ...
+
+    async def put_agent(self, agent: Agent) -> tuple[AgentVersion, bool]:
+        """Stores a definition; True when it became a new version. An equal one of a retired agent revives it."""
+        ...
+
+    async def get_agent(self, name: str, version: int | None = None) -> AgentVersion | None:
+        """That version, or the newest one."""
+        ...
+
+    async def list_agents(self, *, limit: int, after: str | None) -> Sequence[AgentVersion]:
+        """The newest version of each agent, by name."""
+        ...
+
+    async def retire_agent(self, name: str) -> bool:
+        """False when there is no such agent."""
+        ...
+
+    async def insert_run(self, run: NewRun) -> RunRecord:
+        """The run's row and event 1 (``run_queued``)."""
+        ...
+
+    async def get_run(self, run_id: RunId) -> RunRecord | None: ...
+
+    async def list_runs(
+        self, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
+    ) -> Sequence[RunRecord]:
+        """Newest first: those created before that instant, or at it with a smaller id."""
+        ...
+
+    async def count_queued(self, *, up_to: int) -> int:
+        """How many of the tenant's runs are queued, counted no further than ``up_to``."""
+        ...
+
+    async def events_after(self, run_id: RunId, seq: int, *, limit: int) -> Sequence[StoredEventRow]:
+        """Stored events with a higher number, in order."""
+        ...
+
+    async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
+        """Writes the wish on a run that is not terminal (the first one stays). None when there is no such run."""
+        ...
+
+    async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
+        """Takes an idempotency key for this request (None), or tells what it led to before.
+
+        Waits for a request with the same key that is being committed at this moment.
+        """
+        ...
+
+    async def settle_key(self, *, route: str, subject: str, key: str, run_id: RunId) -> None:
+        """Writes what the key led to, in this transaction."""
+        ...
+
+
+class TenantStore(Protocol):
+    def begin(self, tenant_id: TenantId) -> AbstractAsyncContextManager[TenantTx]:
+        """A transaction that commits when the block ends well. No transaction is open across a model call, a tool
+        call, a sleep or a stream (promise 10). Raises StoreUnavailable."""
+        ...
+
+
+class KeyStore(Protocol):
+    async def find_key(self, secret_hash: bytes) -> KeyRecord | None:
+        """Looks a key up by its SHA-256 hash, before any tenant is known."""
+        ...
+
+
+class AdminStore(Protocol):
+    """The operator's side: tenants and keys."""
+
+    async def ensure_tenant(self, name: str) -> TenantId:
+        """The tenant of that name, made where there is none."""
+        ...
+
+    async def add_key(
+        self, *, tenant_id: TenantId | None, subject: str | None, scopes: Collection[str], secret_hash: bytes
+    ) -> None: ...
+
+
+class Gauges(Protocol):
+    async def snapshot(self) -> Snapshot:
+        """Asked once per scrape."""
+        ...
+
+    async def check(self) -> str | None:
+        """None when the database answers and its schema is this release's; else ``database_unavailable`` or
+        ``migrations_pending``."""
+        ...
