@@ -1,0 +1,70 @@
+"""The only way into a run's log for those who drive it.
+
+Promises kept here: 2 (append, then fold what was stored: memory is never ahead of the log), 4 (every append names the
+fence).
+"""
+
+from app.conversation import Message
+from app.errors import LeaseLost, StoreUnavailable
+from app.events import AnyEvent, RunEvent
+from app.execution.lease import Lease
+from app.execution.runtime import Runtime
+from app.execution.summary import summarize
+from app.ports.records import LoadedRun, RunUpdate
+from app.run import State, fold, fold_all
+
+
+class Journal:
+    """The log of one run under one claim, the state that it folds to, and the run's input as it stands."""
+
+    def __init__(self, runtime: Runtime, lease: Lease, loaded: LoadedRun) -> None:
+        self._runtime = runtime
+        self._lease = lease
+        self.input = loaded.record.input
+        self.state = fold_all(State(), loaded.events)
+
+    async def append(
+        self, *bodies: AnyEvent, rewritten_input: str | tuple[Message, ...] | None = None
+    ) -> tuple[RunEvent, ...]:
+        """Stores events and folds them. Raises LeaseLost, and IllegalEvent before anything is stored."""
+        if not bodies:
+            return ()
+        projected = self.state
+        now = self._runtime.clock.now()
+        for body in bodies:
+            projected = fold(projected, body, at=max(now, projected.last_at))
+        stored = await self._store(bodies, summarize(projected, rewritten_input=rewritten_input))
+        self.state = fold_all(self.state, stored)
+        if rewritten_input is not None:
+            self.input = rewritten_input
+        self._runtime.sink.stored(self._lease.tenant_id, stored)
+        announce = self._runtime.feed.announce_ended if self.state.is_over else self._runtime.feed.announce_stored
+        announce(self._lease.run_id)
+        return stored
+
+    async def _store(self, bodies: tuple[AnyEvent, ...], update: RunUpdate) -> tuple[RunEvent, ...]:
+        """Goes on trying while the lease surely holds: a database that blinks must not cost a tool's result."""
+        while True:
+            try:
+                return await self._runtime.store.append_if_owner(self._lease.claim, bodies, update)
+            except StoreUnavailable:
+                landed = await self._find_landed()
+                if landed:
+                    return landed
+
+    async def _find_landed(self) -> tuple[RunEvent, ...]:
+        """What is in the log past our state. The claim's holder alone appends, so it is what we sent before the
+        connection broke, whole: one append is one transaction."""
+        while True:
+            await self._runtime.clock.sleep(self._runtime.rules.append_retry_seconds)
+            if not self._lease.is_safe(self._runtime.clock):
+                raise LeaseLost("the database was away for longer than the lease")
+            try:
+                loaded = await self._runtime.store.load(self._lease.claim)
+            except StoreUnavailable:
+                continue
+            except LeaseLost:
+                # What was sent may have been the end, and have landed: readers look for themselves.
+                self._runtime.feed.announce_ended(self._lease.run_id)
+                raise
+            return loaded.events[self.state.seq :]

@@ -1,0 +1,92 @@
+"""What a run in the library needs of the outside and nobody is there to give: listeners and sinks that do nothing."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from app.events import RunEvent
+from app.ids import RunId, TenantId
+from app.ports.feed import Signal, Subscription
+from app.ports.hooks import Guardrail, Hook
+from app.ports.tools import Tool
+
+
+class _NoNews:
+    overflowed = False
+
+    async def next_signals(self, timeout_seconds: float) -> Sequence[Signal]:
+        await asyncio.sleep(timeout_seconds)
+        return ()
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class SilentFeed:
+    """Nobody listens: not streaming means just that."""
+
+    def subscribe(self, run_id: RunId) -> Subscription:
+        return _NoNews()
+
+    def announce_stored(self, run_id: RunId) -> None: ...
+
+    def announce_ended(self, run_id: RunId) -> None: ...
+
+    def announce_queued(self) -> None: ...
+
+    def announce_cancel(self, run_id: RunId) -> None: ...
+
+    def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int) -> None: ...
+
+    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str) -> None: ...
+
+    def forget(self, run_id: RunId) -> None: ...
+
+    async def wait_for_work(self, timeout_seconds: float) -> None:
+        await asyncio.sleep(timeout_seconds)
+
+    def cancels_heard(self) -> Sequence[RunId]:
+        return ()
+
+    async def wait_for_cancel(self, timeout_seconds: float) -> None:
+        await asyncio.sleep(timeout_seconds)
+
+
+class SilentSink:
+    """Keeps no figures."""
+
+    def stored(self, tenant_id: TenantId, events: Sequence[RunEvent]) -> None: ...
+
+    def lease_lost(self, tenant_id: TenantId, run_id: RunId) -> None: ...
+
+    def crashed(self, tenant_id: TenantId, run_id: RunId, error: Exception) -> None: ...
+
+    def store_away(self, doing: str) -> None: ...
+
+    def recovered(self, count: int) -> None: ...
+
+
+class NoTools:
+    """An agent that may call nothing needs none."""
+
+    def find(self, name: str) -> Tool | None:
+        return None
+
+    def all(self) -> Sequence[Tool]:
+        return ()
+
+    def check_arguments(self, name: str, arguments: dict[str, Any]) -> Sequence[str]:
+        return (f"{name} is not here",)
+
+
+class NoHooks:
+    """No policy but the loop's own."""
+
+    def hook(self, name: str) -> Hook | None:
+        return None
+
+    def guardrail(self, name: str) -> Guardrail | None:
+        return None
+
+    def deployment_hooks(self) -> Sequence[Hook]:
+        return ()

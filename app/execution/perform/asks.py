@@ -1,0 +1,173 @@
+"""Asking hooks and guardrails. They fail closed: a check that did not run is not a check that passed."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, TypeVar
+
+from app.conversation import replace_surrogates
+from app.events import AnyEvent, GuardrailRedaction, GuardrailRefusal, HookRefusal, HookRewrite
+from app.execution.perform.context import DriveContext
+from app.execution.race import CutOff
+from app.ports.hooks import Guardrail, GuardrailDecision, HookDecision, HookPoint, HookSubject, Verdict
+
+D = TypeVar("D", HookDecision, GuardrailDecision)
+
+_STRICTNESS = tuple(Verdict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What was found: the text to go on with, the events of it, and whether they settle the run's end."""
+
+    content: str
+    events: tuple[AnyEvent, ...] = ()
+    stops: bool = False
+
+
+def digest(text: str) -> str:
+    """What is logged of a text that a check changed: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(replace_surrogates(text).encode()).hexdigest()[:16]
+
+
+async def ask_hooks(
+    context: DriveContext, point: HookPoint, content: str, *, tool: str | None = None, iteration: int | None = None
+) -> Answer:
+    """Asks every hook that wants this point. The most restrictive answer wins, ties to the first declared; rewrites
+    add up in their order. An approval can only be asked for at a dispatch: elsewhere it refuses."""
+    hooks = context.hooks_at(point)
+    if not hooks:
+        return Answer(content=content)
+    state = context.journal.state
+    subject = HookSubject(
+        point=point,
+        tenant_id=context.record.tenant_id,
+        run_id=context.record.run_id,
+        agent=context.agent.name,
+        user=context.record.user,
+        iteration=state.iteration if iteration is None else iteration,
+        content=content,
+        model=state.model,
+        tool=tool,
+        state=None if state.end is None else state.end.state.value,
+    )
+    answer = Answer(content=content)
+    refusal: tuple[Verdict, HookRefusal] | None = None
+    for hook in hooks:
+        decision = await _ask_one(context, HookDecision, partial(hook.decide, subject))
+        if isinstance(decision, CutOff):
+            return _stopped(answer, context.ended_by(decision.cut, what="hook", step_seconds=_hook_seconds(context)))
+        if isinstance(decision, Exception):
+            return _stopped(answer, _refusal(context, hook.name, point, "hook_failed", type(decision).__name__))
+        if decision.verdict in (Verdict.REFUSE, Verdict.REQUIRE_APPROVAL):
+            found = _refusal(context, hook.name, point, *_why_refused(point, decision))
+            if refusal is None or _STRICTNESS.index(decision.verdict) > _STRICTNESS.index(refusal[0]):
+                refusal = (decision.verdict, found)
+        elif decision.verdict is Verdict.REWRITE and decision.content is not None:
+            answer = _rewritten(context, answer, hook.name, point, decision.content)
+            subject = replace(subject, content=answer.content)
+    return answer if refusal is None else _stopped(answer, refusal[1])
+
+
+async def ask_guardrails(
+    context: DriveContext, guardrails: Sequence[Guardrail], subject: Literal["input", "output"], content: str
+) -> Answer:
+    """Asks each guardrail in its order; the first that blocks ends it. A redaction is what the next one sees."""
+    answer = Answer(content=content)
+    for guardrail in guardrails:
+        check = guardrail.check_input if subject == "input" else guardrail.check_output
+        decision = await _ask_one(context, GuardrailDecision, partial(check, answer.content))
+        if isinstance(decision, CutOff):
+            event = context.ended_by(decision.cut, what="guardrail", step_seconds=_hook_seconds(context))
+            return _stopped(answer, event)
+        if isinstance(decision, Exception):
+            detail = f"the check failed: {type(decision).__name__}"
+            return _stopped(answer, _blocked(context, guardrail.name, subject, GuardrailDecision(reason=detail)))
+        if not decision.allowed:
+            return _stopped(answer, _blocked(context, guardrail.name, subject, decision))
+        if decision.redacted is not None and decision.redacted != answer.content:
+            after = replace_surrogates(decision.redacted)
+            event = GuardrailRedaction(
+                guardrail=guardrail.name,
+                subject=subject,
+                before=digest(answer.content),
+                after=digest(after),
+                iteration=context.journal.state.iteration,
+                author=context.agent.name,
+            )
+            answer = Answer(content=after, events=(*answer.events, event))
+    return answer
+
+
+async def _ask_one(
+    context: DriveContext, kind: type[D], ask: Callable[[], Awaitable[object]]
+) -> D | CutOff | Exception:
+    """One check, raced. What it raises is its answer; a drain is waited out, since a check is short."""
+    try:
+        return await context.racetrack.race(expect_decision(kind, ask), context.bounds(_hook_seconds(context)))
+    except Exception as error:  # noqa: BLE001 - fails closed
+        return error
+
+
+async def expect_decision(kind: type[D], ask: Callable[[], Awaitable[object]]) -> D:
+    """What the check answers. One that raises before it can be awaited, or that forgets to answer, has failed like
+    any other: checks are written by people whom no type checker stopped."""
+    decision = await ask()
+    if not isinstance(decision, kind):
+        raise TypeError(f"a check answers with a {kind.__name__}, not with a {type(decision).__name__}")
+    return decision
+
+
+def _why_refused(point: HookPoint, decision: HookDecision) -> tuple[str, str]:
+    """Code and detail. An approval that nobody is there to give is the deployment's mistake, and no call goes out."""
+    if decision.verdict is Verdict.REQUIRE_APPROVAL and point is HookPoint.BEFORE_TOOL_DISPATCH:
+        return "configuration_error", "the hook asks for an approval and no approval gate is wired"
+    return "hook_refusal", decision.reason
+
+
+def _hook_seconds(context: DriveContext) -> float | None:
+    return context.deadlines.hook_seconds
+
+
+def _stopped(answer: Answer, event: AnyEvent) -> Answer:
+    return Answer(content=answer.content, events=(*answer.events, event), stops=True)
+
+
+def _rewritten(context: DriveContext, answer: Answer, hook: str, point: HookPoint, content: str) -> Answer:
+    after = replace_surrogates(content)
+    if after == answer.content:
+        return answer
+    event = HookRewrite(
+        hook=hook,
+        point=point.value,
+        before=digest(answer.content),
+        after=digest(after),
+        iteration=context.journal.state.iteration,
+        author=context.agent.name,
+    )
+    return Answer(content=after, events=(*answer.events, event))
+
+
+def _refusal(context: DriveContext, hook: str, point: HookPoint, code: str, detail: str) -> HookRefusal:
+    return HookRefusal(
+        hook=hook,
+        point=point.value,
+        code=code,
+        detail=replace_surrogates(detail),
+        iteration=context.journal.state.iteration,
+        author=context.agent.name,
+    )
+
+
+def _blocked(
+    context: DriveContext, guardrail: str, subject: Literal["input", "output"], decision: GuardrailDecision
+) -> GuardrailRefusal:
+    return GuardrailRefusal(
+        guardrail=guardrail,
+        subject=subject,
+        signals=tuple(replace_surrogates(signal) for signal in decision.signals),
+        detail=replace_surrogates(decision.reason),
+        iteration=context.journal.state.iteration,
+        author=context.agent.name,
+    )

@@ -1,0 +1,273 @@
+"""One model call: asked for, raced, streamed to whoever listens, and told as events."""
+
+import re
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from app.conversation import Message, StopReason, ToolCall, Usage, UsageSource, clean_json, replace_surrogates
+from app.errors import AdkError, ProviderError
+from app.events import AnyEvent, AttemptFailed, BudgetRefused, ModelCall, ModelResponded, WorkOrphaned
+from app.execution.perform.asks import Answer, ask_guardrails, ask_hooks
+from app.execution.perform.context import DriveContext
+from app.execution.perform.prompting import build_prompt
+from app.execution.perform.prompts import ReadyPrompt
+from app.execution.race import Cut, CutOff
+from app.ids import mint_call_id
+from app.policy import RetryPlan
+from app.ports.hooks import HookPoint
+from app.ports.model import ModelRequest, ModelResponse, TextDelta
+from app.prompt import PromptLayer
+from app.run import CallModel, Plan
+from app.run.steps.bounds import refuse_input
+
+_CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class Drained(Exception):
+    """The process is going away and the model call was abandoned: the run goes back to the queue as it stands."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What was streamed before the call ended, for an estimate where nobody learns more."""
+
+    chars: int = 0
+
+
+async def call_model(context: DriveContext, planned: Plan, command: CallModel) -> tuple[AnyEvent, ...]:
+    """Outcomes: ``model_response`` with what hooks and guardrails made of it, or ``attempt_failed``."""
+    ready = await build_prompt(context, planned.state)
+    refusal = refuse_input(context.spec, planned.state, ready.tokens)
+    if refusal is not None:
+        return (*planned.events, refusal)
+    pending = planned.events
+    messages = ready.prompt.messages
+    if context.hooks_at(HookPoint.BEFORE_MODEL_CALL):
+        await context.journal.append(*pending)
+        hooked = await _ask_about_messages(context, ready, command.iteration)
+        pending = hooked.events
+        if hooked.stop:
+            return pending
+        messages = hooked.messages
+    await context.journal.append(
+        *pending,
+        ModelCall(
+            attempt=command.attempt,
+            model=ready.full_model,
+            estimated_input_tokens=ready.tokens,
+            max_output_tokens=command.max_output_tokens,
+            iteration=command.iteration,
+            author=context.agent.name,
+        ),
+    )
+    request = _request(context, ready, messages, command)
+    return await _call(context, ready, request, command)
+
+
+def _request(
+    context: DriveContext, ready: ReadyPrompt, messages: tuple[Message, ...], command: CallModel
+) -> ModelRequest:
+    choice = context.agent.tool_choice
+    is_forced = choice in context.agent.tools
+    return ModelRequest(
+        tenant_id=context.record.tenant_id,
+        run_id=context.record.run_id,
+        attempt=command.attempt,
+        model=ready.model,
+        messages=messages,
+        tools=ready.prompt.declarations,
+        # A forced tool is forced for the first call only: the next one has its result to talk about.
+        tool_choice="auto" if is_forced and command.iteration > 1 else choice,
+        fingerprint=ready.prompt.fingerprint,
+        prefix_length=len(ready.prompt.prefix),
+        max_output_tokens=command.max_output_tokens,
+    )
+
+
+async def _call(
+    context: DriveContext, ready: ReadyPrompt, request: ModelRequest, command: CallModel
+) -> tuple[AnyEvent, ...]:
+    heard = _Heard()
+    seconds = context.deadlines.model_call_seconds
+    try:
+        outcome = await context.abandonable.race(
+            _listen(context, ready, request, command, heard), context.bounds(seconds)
+        )
+    except Exception as error:  # noqa: BLE001 - becomes attempt_failed
+        return (_failed(context, command, error, _estimate(ready, heard)),)
+    if isinstance(outcome, CutOff):
+        return _cut_off(context, command, outcome, _estimate(ready, heard))
+    return await _take(context, command, outcome)
+
+
+async def _listen(
+    context: DriveContext, ready: ReadyPrompt, request: ModelRequest, command: CallModel, heard: _Heard
+) -> ModelResponse:
+    """Passes text on as it comes, unless something may still change it."""
+    feed, run_id = context.runtime.feed, context.record.run_id
+    is_shown = not context.may_change_answer()
+    feed.announce_attempt(run_id, iteration=command.iteration, attempt=command.attempt)
+    # A provider's stream is an async generator: closed here and now, so that a cut generation stops at once.
+    async with aclosing(ready.provider.stream(request)) as stream:
+        async for item in stream:
+            if isinstance(item, TextDelta):
+                heard.chars += len(item.text)
+                if is_shown:
+                    text = replace_surrogates(item.text)
+                    feed.announce_text(run_id, iteration=command.iteration, attempt=command.attempt, text=text)
+            else:
+                return item
+    raise ProviderError("the provider's stream ended without a response", status=502)
+
+
+def _estimate(ready: ReadyPrompt, heard: _Heard) -> Usage:
+    """What a call used that brought no count: the prompt, and four streamed characters to a token."""
+    return Usage(input_tokens=ready.tokens, output_tokens=-(-heard.chars // 4), source=UsageSource.HEURISTIC)
+
+
+def _cut_off(context: DriveContext, command: CallModel, cut_off: CutOff, spent: Usage) -> tuple[AnyEvent, ...]:
+    if cut_off.cut is Cut.DRAIN:
+        raise Drained
+    iteration, author = command.iteration, context.agent.name
+    ended = context.ended_by(cut_off.cut, what="model_call", step_seconds=context.deadlines.model_call_seconds)
+    charge = AttemptFailed(
+        subject="model",
+        attempt=command.attempt,
+        code="cancelled" if cut_off.cut is Cut.CANCEL else "deadline_exceeded",
+        reason="cut off",
+        usage=spent,
+        iteration=iteration,
+        author=author,
+    )
+    if not cut_off.orphaned:
+        return (ended, charge)
+    return (ended, charge, WorkOrphaned(what="model_call", name=f"attempt {command.attempt}", iteration=iteration))
+
+
+def _failed(context: DriveContext, command: CallModel, error: Exception, spent: Usage) -> AttemptFailed:
+    """Retryability is the error's own; what the kit did not raise is never tried again, and only its type is told:
+    a foreign message may hold anything."""
+    is_ours = isinstance(error, AdkError)
+    status = error.status if isinstance(error, ProviderError) else None
+    now = context.runtime.clock.now()
+    retry = RetryPlan.after_failure(
+        config=context.retry,
+        attempt=context.journal.state.failures + 1,
+        retryable=is_ours and cast("AdkError", error).retryable,
+        retry_after_seconds=error.retry_after_seconds if isinstance(error, ProviderError) else None,
+        deadline=context.spec.deadline,
+        now=now,
+        random=context.random,
+    )
+    return AttemptFailed(
+        subject="model",
+        attempt=command.attempt,
+        code=_code_of(error),
+        status=status,
+        delay_seconds=retry.delay_seconds,
+        reason=retry.reason,
+        usage=spent if _was_evaluated(error) else None,
+        detail=replace_surrogates(str(error)) if is_ours else type(error).__name__,
+        iteration=command.iteration,
+        author=context.agent.name,
+    )
+
+
+def _code_of(error: Exception) -> str:
+    """A provider may bring codes of its own, as long as they are codes."""
+    code = error.code if isinstance(error, AdkError) else ""
+    return code if _CODE.fullmatch(code) else "provider_error"
+
+
+def _was_evaluated(error: Exception) -> bool:
+    """A prompt that was refused before evaluation cost nothing."""
+    return not (isinstance(error, ProviderError) and error.code == "context_overflow")
+
+
+async def _take(context: DriveContext, command: CallModel, response: ModelResponse) -> tuple[AnyEvent, ...]:
+    """One group of events: the response as it stands after every check, then what the checks did to it."""
+    text = replace_surrogates(response.content)
+    answer = Answer(content=text)
+    if text:
+        answer = await ask_hooks(context, HookPoint.AFTER_MODEL_RESPONSE, text, iteration=command.iteration)
+        if not answer.stops:
+            guarded = await ask_guardrails(context, context.guardrails, "output", answer.content)
+            answer = replace(guarded, events=(*answer.events, *guarded.events))
+        if not answer.stops and not response.tool_calls:
+            last = await ask_hooks(
+                context, HookPoint.BEFORE_OUTPUT_VALIDATION, answer.content, iteration=command.iteration
+            )
+            answer = replace(last, events=(*answer.events, *last.events))
+    responded = ModelResponded(
+        attempt=command.attempt,
+        text=None if answer.stops else answer.content,
+        tool_calls=() if answer.stops else _mint(command.iteration, response.tool_calls),
+        stop_reason=response.stop_reason,
+        usage=response.usage,
+        queue_seconds=response.timing.queue_seconds,
+        first_token_seconds=response.timing.first_token_seconds,
+        generation_seconds=response.timing.generation_seconds,
+        # A cut answer is never shown as a whole one.
+        final=not (response.tool_calls or answer.stops or response.stop_reason is StopReason.LENGTH),
+        iteration=command.iteration,
+        author=context.agent.name,
+    )
+    ceiling = command.max_output_tokens
+    is_cut = response.stop_reason is StopReason.LENGTH and not answer.stops
+    if is_cut and ceiling is not None and response.usage.output_tokens >= ceiling:
+        return (responded, *answer.events, _output_refused(context, command, ceiling))
+    return (responded, *answer.events)
+
+
+def _output_refused(context: DriveContext, command: CallModel, ceiling: int) -> BudgetRefused:
+    limit = context.spec.limits.max_output_tokens or ceiling
+    source = context.spec.sources.get("max_output_tokens")
+    return BudgetRefused(
+        dimension="max_output_tokens",
+        limit=limit,
+        used=limit,
+        source=None if source is None else source.value,
+        iteration=command.iteration,
+        author=context.agent.name,
+    )
+
+
+def _mint(iteration: int, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The loop's own ids; of calls that share the provider's id the first one wins."""
+    first_of: dict[str, ToolCall] = {}
+    for position, call in enumerate(calls):
+        first_of.setdefault(call.provider_call_id or call.call_id or f"#{position}", call)
+    return tuple(
+        ToolCall(
+            call_id=mint_call_id(iteration, number),
+            provider_call_id=replace_surrogates(call.provider_call_id or call.call_id),
+            name=replace_surrogates(call.name),
+            arguments=clean_json(call.arguments),
+            raw_arguments=None if call.raw_arguments is None else replace_surrogates(call.raw_arguments),
+        )
+        for number, call in enumerate(first_of.values(), start=1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _HookedMessages:
+    messages: tuple[Message, ...]
+    events: tuple[AnyEvent, ...]
+    stop: bool
+
+
+async def _ask_about_messages(context: DriveContext, ready: ReadyPrompt, iteration: int) -> _HookedMessages:
+    """Each message of the conversation is asked about at each call: a rewrite is never stored, so it has to be made
+    again, and is then the same text in the same place of the prefix."""
+    messages: list[Message] = []
+    events: list[AnyEvent] = []
+    for layer, message in ready.prompt.layers:
+        if layer is PromptLayer.CONVERSATION and message.content:
+            answer = await ask_hooks(context, HookPoint.BEFORE_MODEL_CALL, message.content, iteration=iteration)
+            events.extend(answer.events)
+            if answer.stops:
+                return _HookedMessages(messages=(), events=tuple(events), stop=True)
+            message = message.model_copy(update={"content": answer.content})
+        messages.append(message)
+    return _HookedMessages(messages=tuple(messages), events=tuple(events), stop=False)

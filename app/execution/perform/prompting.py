@@ -1,0 +1,58 @@
+"""Putting the prompt together: hooks and guardrails on the input first, once a run."""
+
+from dataclasses import replace
+
+from app.events import AnyEvent, PromptAssembled
+from app.execution.perform.asks import ask_guardrails, ask_hooks
+from app.execution.perform.context import DriveContext
+from app.execution.perform.prompts import ReadyPrompt
+from app.ports.hooks import HookPoint
+from app.run import Plan, State
+
+
+async def assemble(context: DriveContext, planned: Plan) -> tuple[AnyEvent, ...]:
+    """Outcomes: ``prompt_assembled``, or what settles the run's end before anything is evaluated."""
+    pending = planned.events
+    if context.guardrails or context.hooks_at(HookPoint.BEFORE_PROMPT_ASSEMBLY):
+        # Somebody is asked, which takes time: what is known so far is stored first.
+        await context.journal.append(*pending)
+        pending = ()
+        settled = await _check_input(context)
+        if settled or context.journal.state.cause is not None:
+            return settled
+    ready = await build_prompt(context, planned.state)
+    return (*pending, _describe(context, ready))
+
+
+async def _check_input(context: DriveContext) -> tuple[AnyEvent, ...]:
+    """Asks about the input. A rewrite is stored with the rewritten input, in one transaction, so that what a hook
+    removed is nowhere; what settles the run's end is stored with it, or returned where nothing was rewritten."""
+    *before, newest = context.input_messages()
+    found = await ask_hooks(context, HookPoint.BEFORE_PROMPT_ASSEMBLY, newest.content)
+    if not found.stops:
+        guarded = await ask_guardrails(context, context.guardrails, "input", found.content)
+        found = replace(guarded, events=(*found.events, *guarded.events))
+    if found.content == newest.content:
+        return found.events if found.stops else ()
+    # Also where a later check refuses: what was removed before that stays removed.
+    rewritten = newest.model_copy(update={"content": found.content})
+    was_text = isinstance(context.journal.input, str)
+    await context.journal.append(*found.events, rewritten_input=found.content if was_text else (*before, rewritten))
+    return ()
+
+
+async def build_prompt(context: DriveContext, state: State) -> ReadyPrompt:
+    """The prompt of the next model call: the same prefix each time, the conversation longer."""
+    return await context.prompts.make((*context.input_messages(), *state.turns))
+
+
+def _describe(context: DriveContext, ready: ReadyPrompt) -> PromptAssembled:
+    return PromptAssembled(
+        fingerprint=ready.prompt.fingerprint,
+        version=ready.prompt.version,
+        prefix_tokens=ready.prompt.prefix_tokens,
+        prompt_tokens=ready.tokens,
+        layers=ready.sizes,
+        iteration=0,
+        author=context.agent.name,
+    )

@@ -1,0 +1,183 @@
+"""A worker: claims runs while it has slots, drives them, keeps their leases, and hands them back when it goes."""
+
+import asyncio
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.errors import LeaseLost, StoreUnavailable
+from app.execution.drive import drive
+from app.execution.lease import Lease
+from app.execution.perform.model import Drained
+from app.execution.runtime import Runtime
+from app.ids import RunId, WorkerId
+from app.ports.cancellation import CancellationToken
+from app.ports.records import Claim
+
+
+class WorkerConfig(BaseModel):
+    """``slots``: runs driven at once. Times in seconds; a lease is renewed every third of ``lease_seconds`` and swept
+    every sixth. ``poll_seconds`` is the slow poll beneath the wake-ups."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slots: int = Field(default=16, ge=1, le=1000)
+    lease_seconds: float = Field(default=30.0, ge=1.0, le=3600)
+    poll_seconds: float = Field(default=2.0, gt=0, le=60)
+    drain_seconds: float = Field(default=20.0, ge=0, le=3600)
+
+
+class Worker:
+    """One worker of one process. ``run`` returns when ``drain`` was called and everything is handed back."""
+
+    def __init__(self, runtime: Runtime, worker_id: WorkerId, config: WorkerConfig) -> None:
+        self._runtime = runtime
+        self._worker_id = worker_id
+        self._config = config
+        self._drain = CancellationToken()
+        self._leases: dict[RunId, Lease] = {}
+        self._tasks: dict[RunId, asyncio.Task[None]] = {}
+        self._freed = asyncio.Event()
+
+    @property
+    def active(self) -> int:
+        """Runs that are driven now."""
+        return len(self._tasks)
+
+    def drain(self) -> None:
+        """Stops claiming; model calls are abandoned, running tools get the drain time."""
+        self._drain.cancel("the process is going away")
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Claims and drives until drained. What breaks the heartbeat breaks the worker: no lease lapses unseen."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                keepers = [group.create_task(self._keep_leases()), group.create_task(self._hear_cancels())]
+                while not self._drain.is_cancelled:
+                    await self._fill()
+                await self._finish()
+                for keeper in keepers:
+                    keeper.cancel()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _fill(self) -> None:
+        """Claims as many runs as there are slots, then waits for a slot or for work."""
+        self._freed.clear()
+        free = max(0, self._config.slots - len(self._tasks))
+        claims = await self._claim(free) if free else ()
+        for claim in claims:
+            self._start(claim)
+        if len(claims) == free and free:
+            return
+        work = asyncio.create_task(self._runtime.feed.wait_for_work(self._config.poll_seconds))
+        freed = asyncio.create_task(self._freed.wait())
+        waits = {freed} if len(self._tasks) >= self._config.slots else {freed, work}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (work, freed):
+                task.cancel()
+            await asyncio.gather(work, freed, return_exceptions=True)
+
+    async def _claim(self, limit: int) -> tuple[Claim, ...]:
+        try:
+            return tuple(
+                await self._runtime.store.claim(self._worker_id, limit=limit, lease_seconds=self._config.lease_seconds)
+            )
+        except StoreUnavailable:
+            self._runtime.sink.store_away("claim")
+            return ()
+
+    def _start(self, claim: Claim) -> asyncio.Task[None]:
+        lease = Lease(claim, margin_seconds=self._runtime.rules.lease_margin_seconds)
+        task = asyncio.create_task(self._drive(lease), name=f"drive {claim.run_id}")
+        self._leases[claim.run_id] = lease
+        self._tasks[claim.run_id] = task
+        task.add_done_callback(lambda _: self._forget(claim.run_id))
+        return task
+
+    def _forget(self, run_id: RunId) -> None:
+        self._leases.pop(run_id, None)
+        self._tasks.pop(run_id, None)
+        self._freed.set()
+
+    async def _drive(self, lease: Lease) -> None:
+        """One run. Nothing that happens to it reaches the worker."""
+        try:
+            await drive(self._runtime, lease, drain=self._drain)
+        except LeaseLost:
+            self._runtime.sink.lease_lost(lease.tenant_id, lease.run_id)
+        except (Drained, asyncio.CancelledError):
+            await self._release(lease)
+        except StoreUnavailable:
+            # Nothing was lost: the lease lapses, and whoever claims the run then goes on from its log.
+            self._runtime.sink.store_away("drive")
+        except Exception as error:  # noqa: BLE001 - a defect in one drive must not stop the others
+            self._runtime.sink.crashed(lease.tenant_id, lease.run_id, error)
+
+    async def _release(self, lease: Lease) -> None:
+        try:
+            await self._runtime.store.release(lease.claim)
+        except StoreUnavailable:
+            self._runtime.sink.store_away("release")
+            return
+        self._runtime.feed.announce_queued()
+
+    async def _finish(self) -> None:
+        """Waits for the drives to reach a step where they can be handed back; after the drain time they are cut."""
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._config.drain_seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(self._config.lease_seconds / 3)
+            await self._renew()
+
+    async def _hear_cancels(self) -> None:
+        while True:
+            await self._runtime.feed.wait_for_cancel(self._config.poll_seconds)
+            if any(run_id in self._leases for run_id in self._runtime.feed.cancels_heard()):
+                await self._renew()
+            await self._end_queued()
+
+    async def _end_queued(self) -> None:
+        """Ends queued runs whose cancel or deadline came before their turn. A slot beside the others is kept for
+        them, so that long runs don't make a cancel wait."""
+        while not self._drain.is_cancelled:
+            try:
+                claims = await self._runtime.store.claim_ending(
+                    self._worker_id, limit=1, lease_seconds=self._config.lease_seconds
+                )
+            except StoreUnavailable:
+                self._runtime.sink.store_away("claim")
+                return
+            if not claims:
+                return
+            await asyncio.wait({self._start(claim) for claim in claims})
+
+    async def _renew(self) -> None:
+        """Extends every lease; a lease that is not renewed is lost, and its drive stops at once."""
+        leases = dict(self._leases)
+        if not leases:
+            return
+        before = self._runtime.clock.monotonic()
+        try:
+            renewed = await self._runtime.store.renew(
+                [lease.claim for lease in leases.values()], lease_seconds=self._config.lease_seconds
+            )
+        except StoreUnavailable:
+            self._runtime.sink.store_away("renew")
+            return
+        for run_id, lease in leases.items():
+            if run_id in renewed:
+                lease.extend(before + self._config.lease_seconds)
+                lease.take_wish(renewed[run_id])
+            elif self._leases.get(run_id) is lease:
+                lease.lost.cancel("another claim holds the run")

@@ -1,0 +1,157 @@
+"""The proof of the loop's shape, on the real code: whatever dies, wherever, a run ends exactly once, a ``once`` tool
+runs at most once for each call, and who lost the run writes nothing.
+
+One blow at every operation, two crashes at every pair of operations, and walks by seed with several blows of any kind.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.errors import LeaseLost
+from app.events import RunResumed, RunState, decode_event
+from app.execution.memory import MemoryWorkStore
+from app.policy import Effect, Indeterminate
+from app.ports.records import Claim
+from app.run import State, fold
+from app.run.invariants import broken_invariants
+from tests.execution.crash_world import EFFECTS, Blow, Fate, Setting, World, live_through, tally
+
+SURFACES = Setting(on_indeterminate=Indeterminate.SURFACE)
+FAILS = Setting(on_indeterminate=Indeterminate.FAIL)
+HOOKED = Setting(on_indeterminate=Indeterminate.SURFACE, with_hooks=True)
+SETTINGS = {"surfaces": SURFACES, "fails": FAILS, "hooked": HOOKED}
+WALKS_PER_SEED = 500
+
+
+def check(world: World) -> None:
+    """The promises, on one run."""
+    record, events = world.store.record(world.run_id), world.store.events(world.run_id)
+    kinds = [event.kind for event in events]
+    assert kinds.count("terminated") == 1, kinds
+    assert kinds[-1] == "terminated", kinds
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    state = State()
+    for event in events:
+        state = fold(state, event.body, at=event.at)
+        assert broken_invariants(state) == [], (event, kinds)
+    assert state.end is not None
+    assert (record.state, record.error_code, record.usage) == (state.end.state, state.end.code, state.end.usage)
+    assert state.usage == state.end.usage
+    dispatched = [(e.body.name, e.body.call_id, e.body.dispatch) for e in events if e.body.kind == "tool_call"]
+    assert set(world.effects) <= set(dispatched), "a tool ran without its event"
+    assert len(dispatched) == len(set(dispatched))
+    assert world.zombie_writes == 0
+    assert repeated(world, Effect.ONCE) == [], kinds
+
+
+def repeated(world: World, effect: Effect) -> list[str]:
+    """Calls of tools with that effect that were made more than once."""
+    made = Counter(call_id for tool, call_id, _ in world.effects if EFFECTS[tool] is effect)
+    return [call_id for call_id, times in made.items() if times > 1]
+
+
+async def check_all(fates: Sequence[Sequence[Fate]], setting: Setting) -> list[World]:
+    """Lives through each sequence of fates, and checks every run."""
+    worlds = [await live_through(sequence, setting) for sequence in fates]
+    for world in worlds:
+        check(world)
+    return worlds
+
+
+async def count_operations(first: Fate, setting: Setting) -> int:
+    """How many operations the process that follows on ``first`` has when it is lucky."""
+    return (await live_through([first], setting)).operations - max(first, default=-1) - 1
+
+
+def draw_fates(rng: random.Random) -> list[Fate]:
+    """Up to seven unlucky lives, each with up to three blows."""
+    return [
+        {rng.randrange(45): rng.choice(list(Blow)) for _ in range(rng.randrange(4))} for _ in range(rng.randrange(1, 8))
+    ]
+
+
+async def walk(seed: int) -> list[World]:
+    rng = random.Random(seed)
+    worlds = []
+    for _ in range(WALKS_PER_SEED):
+        setting = replace(rng.choice([SURFACES, SURFACES, FAILS]), with_hooks=rng.random() < 0.2)
+        worlds.append(await live_through(draw_fates(rng), setting, wake=rng))
+        check(worlds[-1])
+    return worlds
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("blow", Blow)
+async def test_a_run_ends_once_whatever_befalls_it_at_any_one_operation(blow: Blow, setting: Setting) -> None:
+    operations = await count_operations({}, setting)
+    worlds = await check_all([[{at: blow}] for at in range(operations)], setting)
+    assert len(worlds) == operations >= 41
+
+
+@pytest.mark.parametrize("first", range(4))
+async def test_a_run_ends_once_with_crashes_at_any_two_operations(first: int) -> None:
+    crashes = [{at: Blow.CRASH} for at in range(first, await count_operations({}, SURFACES), 4)]
+    pairs = [
+        [crash, {then: Blow.CRASH}] for crash in crashes for then in range(await count_operations(crash, SURFACES))
+    ]
+    worlds = await check_all(pairs, SURFACES)
+    assert tally(worlds) == {"completed": len(worlds)}
+    assert len(worlds) > 200
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_run_ends_once_on_random_walks_of_crashes_stalls_cancels_drains_and_lost_connections(seed: int) -> None:
+    worlds = await walk(seed)
+    assert tally(worlds).keys() >= {"completed", "cancelled", "tool_indeterminate"}
+    assert sum(world.zombie_refusals for world in worlds) > WALKS_PER_SEED
+    assert any(repeated(world, Effect.IDEMPOTENT) for world in worlds)
+
+
+async def test_every_event_of_a_crashed_run_is_read_back_as_it_was_written() -> None:
+    worlds = await check_all([[{at: Blow.CRASH}] for at in range(0, 85, 7)], HOOKED)
+    events = [event for world in worlds for event in world.store.events(world.run_id)]
+    assert [decode_event(event.kind, event.payload) for event in events] == [event.body for event in events]
+
+
+async def test_a_crash_between_the_answer_and_its_event_charges_an_estimate_and_asks_again() -> None:
+    [world] = await check_all([[{9: Blow.CRASH}]], SURFACES)
+    kinds = [event.kind for event in world.store.events(world.run_id)]
+    assert kinds[3:6] == ["model_call", "run_resumed", "model_call"]
+
+
+async def test_a_run_that_is_handed_back_has_not_been_recovered() -> None:
+    worlds = await check_all([[{at: Blow.DRAIN}] for at in range(2, 41)], SURFACES)
+    resumed = [e.body for w in worlds for e in w.store.events(w.run_id) if isinstance(e.body, RunResumed)]
+    assert {(body.reason, body.recoveries) for body in resumed} == {("handed_over", 0)}
+
+
+async def test_a_run_that_killed_four_processes_early_is_given_up_however_early_that_was() -> None:
+    worlds = await check_all([[{at: Blow.CRASH}] * 4 for at in range(1, 6)], SURFACES)
+    assert tally(worlds) == {"worker_lost": 5}
+    assert {world.store.record(world.run_id).recoveries for world in worlds} == {4}
+
+
+class _Unfenced(MemoryWorkStore):
+    """As most queues do it: whoever writes while the run is running may write."""
+
+    def _held(self, claim: Claim) -> object:  # type: ignore[override]  # the row's class is the store's own
+        row = self._rows[claim.run_id]
+        if row.record.state is not RunState.RUNNING:
+            raise LeaseLost
+        return row
+
+
+async def test_without_the_fence_a_zombie_does_write() -> None:
+    broken = replace(SURFACES, store=_Unfenced)
+    worlds = [await live_through([{at: Blow.CRASH}], broken) for at in range(2, 41)]
+    assert sum(world.zombie_writes for world in worlds) > 20
+
+
+async def test_a_once_tool_that_the_loop_takes_for_an_idempotent_one_does_run_twice() -> None:
+    broken = replace(SURFACES, declared={**EFFECTS, "pay": Effect.IDEMPOTENT})
+    worlds = [await live_through([{at: Blow.CRASH}], broken) for at in range(2, 41)]
+    assert sum(len(repeated(world, Effect.ONCE)) for world in worlds) == 4
