@@ -1,0 +1,71 @@
+"""Queries that must return nothing: the durability promises, asked of the database itself.
+
+Run them as ``runwright_scheduler`` or a superuser. Under row security the application sees one tenant and would find
+nothing wrong with the others; an audit that can't fail is none, so such a role is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.errors import ConfigurationError
+
+AUDITS: Final[Mapping[str, str]] = {
+    "an ended run has exactly one terminated event, and it is the last": """
+        SELECT r.run_id FROM runs r LEFT JOIN events e USING (tenant_id, run_day, run_id)
+        WHERE r.state NOT IN ('queued', 'running', 'suspended') GROUP BY r.tenant_id, r.run_id
+        HAVING count(*) FILTER (WHERE e.kind = 'terminated') <> 1
+            OR max(e.seq) <> max(e.seq) FILTER (WHERE e.kind = 'terminated')""",
+    "a run that goes on has no terminated event": """
+        SELECT r.run_id FROM runs r JOIN events e USING (tenant_id, run_day, run_id)
+        WHERE r.state IN ('queued', 'running', 'suspended') AND e.kind = 'terminated'""",
+    "events are numbered from 1 to last_seq without a gap": """
+        SELECT r.run_id FROM runs r LEFT JOIN events e USING (tenant_id, run_day, run_id)
+        GROUP BY r.tenant_id, r.run_id
+        HAVING count(e.seq) <> r.last_seq OR min(e.seq) <> 1 OR max(e.seq) <> r.last_seq""",
+    "the first event is run_queued, and there is no other": """
+        SELECT e.run_id FROM events e WHERE (e.seq = 1) <> (e.kind = 'run_queued')""",
+    "every event belongs to a run": """
+        SELECT e.run_id FROM events e LEFT JOIN runs r USING (tenant_id, run_day, run_id) WHERE r.state IS NULL""",
+    "a running run has a worker and a lease": """
+        SELECT r.run_id FROM runs r
+        WHERE r.state = 'running' AND (r.worker_id IS NULL OR r.lease_expires_at IS NULL)""",
+    "a run that does not run has neither": """
+        SELECT r.run_id FROM runs r
+        WHERE r.state <> 'running' AND (r.worker_id IS NOT NULL OR r.lease_expires_at IS NOT NULL)""",
+    "no lease has been left lapsed": """
+        SELECT r.run_id FROM runs r
+        WHERE r.state = 'running' AND r.lease_expires_at < clock_timestamp() - interval '5 minutes'""",
+    "an ended run says when, and no other does": """
+        SELECT r.run_id FROM runs r
+        WHERE (r.state NOT IN ('queued', 'running', 'suspended')) <> (r.ended_at IS NOT NULL)""",
+    "fences only rise along a log": """
+        SELECT later.run_id FROM events later JOIN events before USING (tenant_id, run_day, run_id)
+        WHERE before.seq = later.seq - 1 AND later.fence < before.fence""",
+    "no event has a fence that its run never gave out": """
+        SELECT r.run_id FROM runs r JOIN events e USING (tenant_id, run_day, run_id) WHERE e.fence > r.fence""",
+}
+
+_SEES_ALL: Final = """
+    SELECT r.rolsuper OR r.rolbypassrls OR r.rolname = 'runwright_scheduler'
+    FROM pg_roles r WHERE r.rolname = current_user
+"""
+
+
+async def audit(connection: AsyncConnection) -> Mapping[str, tuple[str, ...]]:
+    """Each sentence that does not hold, with up to 20 ids of runs that break it; empty when all is well.
+
+    Raises ConfigurationError ``audit_role_sees_nothing`` for a role that row security holds.
+    """
+    if not await connection.scalar(text(_SEES_ALL)):
+        raise ConfigurationError(
+            "an audit sees nothing as this role; SET ROLE runwright_scheduler first", code="audit_role_sees_nothing"
+        )
+    broken: dict[str, tuple[str, ...]] = {}
+    for sentence, query in AUDITS.items():
+        found = tuple((await connection.scalars(text(f"{query} LIMIT 20"))).all())
+        if found:
+            broken[sentence] = found
+    return broken

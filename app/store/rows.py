@@ -1,0 +1,122 @@
+"""Rows to records and back. JSON is stored as ASCII text, which holds U+0000 as JSON's own escape."""
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from app.conversation import Message, Usage, UsageSource
+from app.events import RunState
+from app.ids import AgentName, RunId, TenantId
+from app.policy import BudgetLimits, ResolvedBudget, Scope
+from app.ports.records import CancelWish, RunContextInput, RunRecord
+from app.store.tables import runs
+from app.store.types import EscapedText, unescape_optional
+
+_MESSAGES: Final = TypeAdapter(tuple[Message, ...])
+_ESCAPED_COLUMNS: Final = tuple(column.name for column in runs.c if isinstance(column.type, EscapedText))
+
+
+def dump_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def dump_input(value: str | tuple[Message, ...]) -> str:
+    """A JSON string, or a JSON list of messages."""
+    if isinstance(value, str):
+        return dump_json(value)
+    return dump_json([message.model_dump(mode="json", exclude_defaults=True) for message in value])
+
+
+def load_input(text: str) -> str | tuple[Message, ...]:
+    value = json.loads(text)
+    return value if isinstance(value, str) else _MESSAGES.validate_python(value)
+
+
+def dump_context(context: RunContextInput) -> str:
+    return dump_json({"pinned": context.pinned, "retrieved": context.retrieved})
+
+
+def load_context(text: str) -> RunContextInput:
+    value = json.loads(text)
+    return RunContextInput(pinned=tuple(value["pinned"]), retrieved=tuple(value["retrieved"]))
+
+
+def dump_budget(budget: ResolvedBudget) -> str:
+    return dump_json(
+        {"limits": budget.limits.model_dump(mode="json", exclude_none=True), "sources": dict(budget.sources)}
+    )
+
+
+def load_budget(text: str) -> ResolvedBudget:
+    value = json.loads(text)
+    return ResolvedBudget(
+        limits=BudgetLimits.model_validate(value["limits"]),
+        sources={dimension: Scope(scope) for dimension, scope in value["sources"].items()},
+    )
+
+
+def to_instant(at: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(at, tz=datetime.UTC)
+
+
+def to_optional_instant(at: float | None) -> datetime.datetime | None:
+    return None if at is None else to_instant(at)
+
+
+def to_epoch(instant: datetime.datetime | None) -> float | None:
+    """Epoch seconds; the column's microseconds survive the way through a float and back."""
+    return None if instant is None else instant.timestamp()
+
+
+def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
+    """A row of runs as the driver reads it. Other columns beside the run's don't matter."""
+    row = dict(stored)
+    for name in _ESCAPED_COLUMNS:
+        row[name] = unescape_optional(row[name])
+    return RunRecord(
+        run_id=RunId(row["run_id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        state=RunState(row["state"]),
+        agent=AgentName(row["agent"]),
+        agent_version=row["agent_version"],
+        input=load_input(row["input"]),
+        context=load_context(row["context"]),
+        user=row["caller"],
+        subject=row["subject"],
+        model=row["model"],
+        deadline_at=to_epoch(row["deadline_at"]),
+        budget=load_budget(row["budget"]),
+        max_llm_calls=row["max_llm_calls"],
+        priority=row["priority"],
+        metadata=json.loads(row["metadata"]),
+        output_text=row["output_text"],
+        error_code=row["error_code"],
+        error_detail=row["error_detail"],
+        prompt_version=row["prompt_version"],
+        prompt_fingerprint=row["prompt_fingerprint"],
+        usage=Usage(
+            input_tokens=row["input_tokens"],
+            cached_tokens=row["cached_tokens"],
+            output_tokens=row["output_tokens"],
+            source=UsageSource(row["usage_source"]),
+        ),
+        model_calls=row["model_calls"],
+        tool_calls=row["tool_calls"],
+        cancel_requested_at=to_epoch(row["cancel_requested_at"]),
+        cancel_reason=row["cancel_reason"],
+        cancel_requested_by=row["cancel_requested_by"],
+        created_at=row["created_at"].timestamp(),
+        started_at=to_epoch(row["started_at"]),
+        ended_at=to_epoch(row["ended_at"]),
+        last_seq=row["last_seq"],
+        recoveries=row["recoveries"],
+    )
+
+
+def to_cancel_wish(record: RunRecord) -> CancelWish | None:
+    if record.cancel_requested_at is None:
+        return None
+    return CancelWish(reason=record.cancel_reason, requested_by=record.cancel_requested_by)

@@ -1,0 +1,206 @@
+"""The tables as queries see them. The migrations make them; ``runwright migrate --check`` compares the two.
+
+Every table that grows has ``tenant_id`` first in its primary key, so the schema can be distributed by tenant.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    DateTime,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Sequence,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from app.events import RunState
+from app.store.types import EscapedText
+
+metadata: Final = MetaData()
+
+# Bytes, whatever the server's locale.
+_ID: Final = Text(collation="C")
+_INSTANT: Final = DateTime(timezone=True)
+_NOW: Final = text("clock_timestamp()")
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("name", EscapedText, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("tenant_id", name="pk_tenants"),
+    UniqueConstraint("name", name="uq_tenants_name"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("key_id", _ID, nullable=False),
+    Column("tenant_id", _ID),
+    Column("subject", EscapedText),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
+    Column("expires_at", _INSTANT),
+    Column("revoked_at", _INSTANT),
+    PrimaryKeyConstraint("key_id", name="pk_keys"),
+    UniqueConstraint("secret_hash", name="uq_keys_secret_hash"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"], name="fk_keys_tenant"),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("name", _ID, nullable=False),
+    Column("newest_version", Integer, nullable=False),
+    Column("retired", Boolean, nullable=False, server_default=text("false")),
+    PrimaryKeyConstraint("tenant_id", "name", name="pk_agents"),
+)
+
+agent_versions = Table(
+    "agent_versions",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("name", _ID, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
+    PrimaryKeyConstraint("tenant_id", "name", "version", name="pk_agent_versions"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("run_id", _ID, nullable=False),
+    Column("run_day", Date, nullable=False),
+    Column("state", _ID, nullable=False),
+    Column("agent", _ID, nullable=False),
+    Column("agent_version", Integer, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("caller", EscapedText),
+    Column("subject", EscapedText),
+    Column("model", EscapedText),
+    Column("deadline_at", _INSTANT),
+    Column("budget", Text, nullable=False),
+    Column("max_llm_calls", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("output_text", EscapedText),
+    Column("error_code", Text),
+    Column("error_detail", EscapedText),
+    Column("prompt_version", Text),
+    Column("prompt_fingerprint", Text),
+    Column("input_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("cached_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("output_tokens", BigInteger, nullable=False, server_default=text("0")),
+    Column("usage_source", Text, nullable=False, server_default=text("'provider'")),
+    Column("model_calls", Integer, nullable=False, server_default=text("0")),
+    Column("tool_calls", Integer, nullable=False, server_default=text("0")),
+    Column("cancel_requested_at", _INSTANT),
+    Column("cancel_reason", EscapedText),
+    Column("cancel_requested_by", EscapedText),
+    Column("created_at", _INSTANT, nullable=False),
+    Column("queued_at", _INSTANT, nullable=False),
+    Column("started_at", _INSTANT),
+    Column("ended_at", _INSTANT),
+    Column("last_seq", Integer, nullable=False, server_default=text("0")),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("worker_id", Text),
+    Column("lease_expires_at", _INSTANT),
+    Column("recoveries", Integer, nullable=False, server_default=text("0")),
+    PrimaryKeyConstraint("tenant_id", "run_id", name="pk_runs"),
+    CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in RunState)})", name="ck_runs_state"),
+    postgresql_with={"fillfactor": 70},
+)
+Index("ix_runs_newest", runs.c.tenant_id, runs.c.created_at.desc(), runs.c.run_id.desc())
+Index(
+    "ix_runs_queued",
+    runs.c.tenant_id,
+    runs.c.priority.desc(),
+    runs.c.created_at,
+    runs.c.run_id,
+    postgresql_where=text("state = 'queued'"),
+)
+Index(
+    "ix_runs_ending",
+    func.least(runs.c.cancel_requested_at, runs.c.deadline_at),
+    postgresql_where=text("state = 'queued'"),
+)
+Index("ix_runs_running", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'running'"))
+Index("ix_runs_suspended", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'suspended'"))
+
+run_metadata = Table(
+    "run_metadata",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("key", EscapedText, nullable=False),
+    Column("value", EscapedText, nullable=False),
+    Column("run_id", _ID, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "key", "value", "run_id", name="pk_run_metadata"),
+)
+
+tenant_queue = Table(
+    "tenant_queue",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("virtual_time", BigInteger, nullable=False, server_default=text("0")),
+    PrimaryKeyConstraint("tenant_id", name="pk_tenant_queue"),
+    postgresql_with={"fillfactor": 50},
+)
+
+claim_turns = Sequence("claim_turns", metadata=metadata, start=1024, increment=1024, data_type=BigInteger)
+
+events = Table(
+    "events",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("run_day", Date, nullable=False),
+    Column("run_id", _ID, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("kind", _ID, nullable=False),
+    Column("at", _INSTANT, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("xid", BigInteger, nullable=False, server_default=text("((pg_current_xact_id())::text)::bigint")),
+    Column("payload", Text, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "run_day", "run_id", "seq", name="pk_events"),
+    postgresql_partition_by="RANGE (run_day)",
+)
+Index(
+    "uq_events_terminated",
+    events.c.tenant_id,
+    events.c.run_day,
+    events.c.run_id,
+    unique=True,
+    postgresql_where=text("kind = 'terminated'"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("key_digest", _ID, nullable=False),
+    Column("body_digest", Text, nullable=False),
+    Column("run_id", _ID),
+    Column("created_at", _INSTANT, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "key_digest", name="pk_idempotency_keys"),
+)
+Index("ix_idempotency_keys_age", idempotency_keys.c.created_at)

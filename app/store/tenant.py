@@ -1,0 +1,184 @@
+"""One tenant's transactions. Row-level security holds below; the queries name the tenant too, for the indexes."""
+
+import contextlib
+import datetime
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from app.events import RunQueued, encode_event
+from app.ids import RunId, TenantId
+from app.ports.records import CancelWish, NewRun, RememberedAnswer, RunFilter, RunRecord, StoredEventRow
+from app.store.agents import AgentTables
+from app.store.database import Database
+from app.store.rows import (
+    dump_budget,
+    dump_context,
+    dump_input,
+    dump_json,
+    to_instant,
+    to_optional_instant,
+    to_run_record,
+)
+from app.store.types import escape_optional, escape_text
+
+_NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
+_SUBMIT: Final = "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+_GET_RUN: Final = "SELECT * FROM runs WHERE tenant_id = $1 AND run_id = $2"
+_COUNT_QUEUED: Final = """
+    SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' LIMIT $2) AS waiting
+"""
+# The day leads to the one partition that holds the run's log.
+_EVENTS: Final = """
+    SELECT seq, kind, at, payload FROM events
+    WHERE tenant_id = $1 AND run_id = $2 AND seq > $3
+        AND run_day = (SELECT r.run_day FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2)
+    ORDER BY seq LIMIT $4
+"""
+_CANCEL: Final = """
+    UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = $3, cancel_requested_by = $4,
+        queued_at = CASE WHEN state = 'suspended' THEN clock_timestamp() ELSE queued_at END,
+        state = CASE WHEN state = 'suspended' THEN 'queued' ELSE state END
+    WHERE tenant_id = $1 AND run_id = $2 AND state IN ('queued', 'running', 'suspended')
+        AND cancel_requested_at IS NULL
+"""
+# Inserting waits for a request with this key that is being committed, which looking first would not.
+_TAKE_KEY: Final = """
+    INSERT INTO idempotency_keys AS k (tenant_id, key_digest, body_digest, created_at)
+    VALUES ($1, $2, $3, clock_timestamp())
+    ON CONFLICT (tenant_id, key_digest) DO UPDATE
+        SET body_digest = excluded.body_digest, run_id = NULL, created_at = excluded.created_at
+        WHERE k.created_at < clock_timestamp() - $4::interval
+    RETURNING true
+"""
+_GET_KEY: Final = "SELECT body_digest, run_id FROM idempotency_keys WHERE tenant_id = $1 AND key_digest = $2"
+_SETTLE_KEY: Final = "UPDATE idempotency_keys SET run_id = $3 WHERE tenant_id = $1 AND key_digest = $2"
+_KEYS_KEPT: Final = datetime.timedelta(hours=24)  # the HTTP contract, "Idempotent create"
+
+
+class PostgresTenantStore:
+    """Satisfies ``ports.store.TenantStore``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextlib.asynccontextmanager
+    async def begin(self, tenant_id: TenantId) -> AsyncIterator["PostgresTenantTx"]:
+        async with self._database.enter_tenant(tenant_id) as driver:
+            yield PostgresTenantTx(driver, tenant_id)
+
+
+class PostgresTenantTx(AgentTables):
+    """Satisfies ``ports.store.TenantTx``."""
+
+    async def now(self) -> float:
+        [row] = await self._fetch(_NOW)
+        now: float = row["now"]
+        return now
+
+    async def insert_run(self, run: NewRun) -> RunRecord:
+        """Raises ValueError for a run without an agent's version, or of another tenant."""
+        if run.agent_version is None or run.tenant_id != self.tenant_id:
+            raise ValueError("a stored run names its agent's version, and its own tenant")
+        queued = RunQueued(agent=run.agent.name, agent_version=run.agent_version, path=(run.agent.name,))
+        [row] = await self._fetch(
+            _SUBMIT,
+            self.tenant_id,
+            run.run_id,
+            run.agent.name,
+            run.agent_version,
+            dump_input(run.input),
+            dump_context(run.context),
+            escape_optional(run.user),
+            escape_optional(run.subject),
+            escape_optional(run.model),
+            to_optional_instant(run.deadline_at),
+            dump_budget(run.budget),
+            run.max_llm_calls,
+            run.priority,
+            dump_json(dict(run.metadata)),
+            [escape_text(key) for key in run.metadata],
+            [escape_text(value) for value in run.metadata.values()],
+            encode_event(queued),
+        )
+        return to_run_record(row)
+
+    async def get_run(self, run_id: RunId) -> RunRecord | None:
+        rows = await self._fetch(_GET_RUN, self.tenant_id, run_id)
+        return to_run_record(rows[0]) if rows else None
+
+    async def list_runs(
+        self, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
+    ) -> Sequence[RunRecord]:
+        statement, arguments = _list_statement(self.tenant_id, where, limit=limit, before=before)
+        return [to_run_record(row) for row in await self._fetch(statement, *arguments)]
+
+    async def count_queued(self, *, up_to: int) -> int:
+        """Looks at no more rows than ``up_to``."""
+        [row] = await self._fetch(_COUNT_QUEUED, self.tenant_id, up_to)
+        count: int = row["count"]
+        return count
+
+    async def events_after(self, run_id: RunId, seq: int, *, limit: int) -> Sequence[StoredEventRow]:
+        return [
+            StoredEventRow(seq=row["seq"], kind=row["kind"], at=row["at"].timestamp(), payload=row["payload"])
+            for row in await self._fetch(_EVENTS, self.tenant_id, run_id, seq, limit)
+        ]
+
+    async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
+        """A suspended run is queued by it: only a claim ends a run (promise 3)."""
+        reason, requested_by = escape_optional(wish.reason), escape_optional(wish.requested_by)
+        await self._fetch(_CANCEL, self.tenant_id, run_id, reason, requested_by)
+        return await self.get_run(run_id)
+
+    async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
+        digest = _digest(route, subject, key)
+        if await self._fetch(_TAKE_KEY, self.tenant_id, digest, body_digest, _KEYS_KEPT):
+            return None
+        [found] = await self._fetch(_GET_KEY, self.tenant_id, digest)
+        run_id = None if found["run_id"] is None else RunId(found["run_id"])
+        return RememberedAnswer(body_digest=found["body_digest"], run_id=run_id)
+
+    async def settle_key(self, *, route: str, subject: str, key: str, run_id: RunId) -> None:
+        await self._fetch(_SETTLE_KEY, self.tenant_id, _digest(route, subject, key), run_id)
+
+
+def _digest(route: str, subject: str, key: str) -> str:
+    """One short key for the index, whatever was sent; the texts themselves are stored nowhere."""
+    return hashlib.sha256(dump_json([route, subject, key]).encode()).hexdigest()
+
+
+def _list_statement(
+    tenant_id: TenantId, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
+) -> tuple[str, list[Any]]:
+    """The query for those conditions that were set, and its arguments in the order of their places."""
+    arguments: list[Any] = [tenant_id, limit]
+    conditions = ["r.tenant_id = $1"]
+
+    def add(condition: str, *values: Any) -> None:
+        places = [f"${len(arguments) + 1 + n}" for n in range(len(values))]
+        conditions.append(condition.format(*places))
+        arguments.extend(values)
+
+    if where.states:
+        add("r.state = ANY ({})", [state.value for state in where.states])
+    if where.agent is not None:
+        add("r.agent = {}", where.agent)
+    if where.user is not None:
+        add("r.caller = {}", escape_text(where.user))
+    if where.created_after is not None:
+        add("r.created_at > {}", to_instant(where.created_after))
+    if where.created_before is not None:
+        add("r.created_at < {}", to_instant(where.created_before))
+    for key, value in where.metadata.items():
+        add(
+            "EXISTS (SELECT FROM run_metadata m WHERE m.tenant_id = $1 AND m.key = {} AND m.value = {}"
+            " AND m.run_id = r.run_id)",
+            escape_text(key),
+            escape_text(value),
+        )
+    if before is not None:
+        add("(r.created_at, r.run_id) < ({}, {})", to_instant(before[0]), before[1])
+    # Only places are put in, never a value.
+    matching = f"SELECT * FROM runs r WHERE {' AND '.join(conditions)}"  # noqa: S608
+    return f"{matching} ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2", arguments

@@ -1,0 +1,1 @@
+"""Alembic's environment. It lies inside the package so that an installed service can migrate its own database."""

@@ -1,0 +1,191 @@
+"""Databases for tests: one server a session, a migrated template in it, and copies of that.
+
+The server is the embedded one, or, where ``RUNWRIGHT_TEST_SUPERUSER_URL`` is set, that one: then roles and databases
+are made in it under names of this session, and removed at the end.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from app.ids import TenantId
+from app.store.database import Database, DatabaseConfig
+from app.store.embedded import temporary_postgres
+from app.store.migrate import migrate
+from app.store.tables import metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseUrls:
+    """One migrated database, as its three kinds of login."""
+
+    app_url: str
+    admin_url: str
+    superuser_url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A server. Its URLs name no database of ours yet. ``owner`` is the role that owns new databases."""
+
+    urls: DatabaseUrls
+    owner: str
+    prefix: str
+
+    def database(self, name: str) -> DatabaseUrls:
+        return DatabaseUrls(
+            app_url=with_database(self.urls.app_url, name),
+            admin_url=with_database(self.urls.admin_url, name),
+            superuser_url=with_database(self.urls.superuser_url, name),
+        )
+
+    def create_database(self, *, template: str = "template0") -> str:
+        name = f"{self.prefix}_{secrets.token_hex(4)}"
+        run_sql(self.urls.superuser_url, f'CREATE DATABASE "{name}" OWNER "{self.owner}" TEMPLATE "{template}"')
+        return name
+
+    def drop_database(self, name: str) -> None:
+        run_sql(self.urls.superuser_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+COUNT_ROLES = """
+    SELECT count(*) FROM pg_roles WHERE rolname IN ('runwright_app', 'runwright_scheduler', 'runwright_owner')
+"""
+# Another session on the same server may have come to need them meanwhile.
+DROP_UNUSED_ROLES = """
+    DO $$ BEGIN
+        DROP ROLE IF EXISTS runwright_app, runwright_scheduler, runwright_owner;
+    EXCEPTION WHEN dependent_objects_still_exist THEN NULL;
+    END $$
+"""
+
+
+def with_database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def with_login(url: str, role: str, password: str) -> str:
+    """The same server for another role; host and port stay as they are written."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{role}:{password}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def run_sql(url: str, *statements: str) -> Any:
+    """One after the other, each in its own transaction. Returns the last one's first value, if it has any."""
+
+    async def run() -> Any:
+        connection = await asyncpg.connect(url)
+        try:
+            value = None
+            for statement in statements:
+                value = await connection.fetchval(statement)
+            return value
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The server of this session, without a database."""
+    prefix = f"runwright_test_{secrets.token_hex(3)}"
+    with ExitStack() as stack:
+        given = os.environ.get("RUNWRIGHT_TEST_SUPERUSER_URL")
+        if given is None:
+            started = stack.enter_context(temporary_postgres(settings={"max_connections": "200"}))
+            urls = DatabaseUrls(
+                app_url=started.app_url, admin_url=started.admin_url, superuser_url=started.superuser_url
+            )
+            yield Cluster(urls=urls, owner="runwright_owner", prefix=prefix)
+            return
+        app, password = f"{prefix}_app", secrets.token_hex(8)
+        urls = DatabaseUrls(app_url=with_login(given, app, password), admin_url=given, superuser_url=given)
+        # The first migration on a server makes the roles: those that were there before stay.
+        made_here = [] if run_sql(given, COUNT_ROLES) else [DROP_UNUSED_ROLES]
+        stack.callback(run_sql, given, f"DROP ROLE {app}", *made_here)
+        run_sql(given, f"CREATE ROLE {app} LOGIN PASSWORD '{password}'")
+        superuser = urlsplit(given).username or "postgres"
+        yield Cluster(urls=urls, owner=superuser, prefix=prefix)
+
+
+@pytest.fixture(scope="session")
+def template_database(cluster: Cluster) -> Iterator[str]:
+    """A migrated database that nobody connects to: copies of it are cheap."""
+    name = cluster.create_database()
+    asyncio.run(migrate(cluster.database(name).admin_url))
+    app = urlsplit(cluster.urls.app_url).username
+    if app != "runwright_app":
+        run_sql(cluster.urls.superuser_url, f"GRANT runwright_app TO {app}")
+    yield name
+    cluster.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def shared_urls(cluster: Cluster, template_database: str) -> Iterator[DatabaseUrls]:
+    """One migrated database for all tests that keep to tenants of their own."""
+    name = cluster.create_database(template=template_database)
+    yield cluster.database(name)
+    cluster.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def _cleared_urls(cluster: Cluster, template_database: str) -> Iterator[DatabaseUrls]:
+    name = cluster.create_database(template=template_database)
+    yield cluster.database(name)
+    cluster.drop_database(name)
+
+
+@pytest.fixture
+def empty_urls(_cleared_urls: DatabaseUrls) -> DatabaseUrls:
+    """A migrated database without a row, for claims, which see all tenants, and for whole processes.
+
+    It is one for the session, and cleared for each test: a hundred times quicker than a new one. A process that a test
+    leaves behind would be seen here.
+    """
+    run_sql(_cleared_urls.superuser_url, *(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)))
+    return _cleared_urls
+
+
+@pytest.fixture
+def fresh_urls(cluster: Cluster, template_database: str) -> Iterator[DatabaseUrls]:
+    """A migrated database of this test's own, for what can't be undone. Takes about a second."""
+    name = cluster.create_database(template=template_database)
+    yield cluster.database(name)
+    cluster.drop_database(name)
+
+
+@pytest.fixture
+def blank_urls(cluster: Cluster) -> Iterator[DatabaseUrls]:
+    """A database of this test's own that was never migrated."""
+    name = cluster.create_database()
+    yield cluster.database(name)
+    cluster.drop_database(name)
+
+
+@pytest.fixture
+async def shared_database(shared_urls: DatabaseUrls) -> AsyncIterator[Database]:
+    database = Database(DatabaseConfig(url=shared_urls.app_url, pool_size=4))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def empty_database(empty_urls: DatabaseUrls) -> AsyncIterator[Database]:
+    database = Database(DatabaseConfig(url=empty_urls.app_url, pool_size=4))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def tenant_id() -> TenantId:
+    """A tenant that no other test knows."""
+    return TenantId(f"ten_{secrets.token_hex(13)}")

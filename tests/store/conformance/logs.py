@@ -1,0 +1,72 @@
+"""The logs that the suite is run on: what a test needs beside the protocol itself."""
+
+from typing import Protocol
+
+from app.execution.memory import MemoryWorkStore
+from app.execution.system import SystemClock
+from app.ids import TenantId
+from app.ports.records import CancelWish, NewRun, RunRecord
+from app.ports.store import WorkStore
+from app.store.database import Database
+from app.store.tenant import PostgresTenantStore
+from app.store.work import PostgresWorkStore
+from app.testing import FakeClock
+from tests.store.support import read, submit
+
+
+class Log(Protocol):
+    """A WorkStore and its other side."""
+
+    store: WorkStore
+
+    async def submit(self, run: NewRun) -> RunRecord: ...
+
+    async def request_cancel(self, run: NewRun, wish: CancelWish) -> RunRecord | None: ...
+
+    async def record(self, run: NewRun) -> RunRecord: ...
+
+    async def kinds(self, run: NewRun) -> list[str]:
+        """The kinds of all stored events, in order."""
+        ...
+
+
+class MemoryLog:
+    def __init__(self) -> None:
+        self._memory = MemoryWorkStore(FakeClock())
+        self.store: WorkStore = self._memory
+
+    async def submit(self, run: NewRun) -> RunRecord:
+        return await self._memory.submit(run)
+
+    async def request_cancel(self, run: NewRun, wish: CancelWish) -> RunRecord | None:
+        return await self._memory.request_cancel(run.run_id, wish)
+
+    async def record(self, run: NewRun) -> RunRecord:
+        return self._memory.record(run.run_id)
+
+    async def kinds(self, run: NewRun) -> list[str]:
+        return [event.kind for event in self._memory.events(run.run_id)]
+
+
+class PostgresLog:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tenants = PostgresTenantStore(database)
+        self.store: WorkStore = PostgresWorkStore(database, SystemClock())
+
+    async def submit(self, run: NewRun) -> RunRecord:
+        return await submit(self._database, run)
+
+    async def request_cancel(self, run: NewRun, wish: CancelWish) -> RunRecord | None:
+        async with self._tenants.begin(run.tenant_id) as tx:
+            return await tx.request_cancel(run.run_id, wish)
+
+    async def record(self, run: NewRun) -> RunRecord:
+        return await read(self._database, run.tenant_id, run.run_id)
+
+    async def kinds(self, run: NewRun) -> list[str]:
+        async with self._tenants.begin(run.tenant_id) as tx:
+            return [row.kind for row in await tx.events_after(run.run_id, 0, limit=1000)]
+
+
+TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")

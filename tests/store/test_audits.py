@@ -1,0 +1,97 @@
+"""Audits: silent on what the service writes, and each of them able to fail."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.errors import ConfigurationError
+from app.events import RunState
+from app.execution.system import SystemClock
+from app.ids import TenantId, WorkerId
+from app.store.audits import AUDITS, audit
+from app.store.database import Database, DatabaseConfig
+from app.store.work import PostgresWorkStore
+from tests.conftest import DatabaseUrls
+from tests.store.support import new_run, submit, terminated, update, warned
+
+TENANT = TenantId("ten_a")
+
+# What breaks each sentence, on the runs of the fixture below.
+VIOLATIONS = {
+    "an ended run has exactly one terminated event, and it is the last": "DELETE FROM events WHERE kind = 'terminated'",
+    "a run that goes on has no terminated event": "UPDATE events SET kind = 'terminated'"
+    " WHERE run_id = 'run_running' AND seq = 2",
+    "events are numbered from 1 to last_seq without a gap": "UPDATE runs SET last_seq = last_seq + 1",
+    "the first event is run_queued, and there is no other": "UPDATE events SET kind = 'warning' WHERE seq = 1",
+    "every event belongs to a run": "DELETE FROM runs WHERE run_id = 'run_queued'",
+    "a running run has a worker and a lease": "UPDATE runs SET worker_id = NULL WHERE run_id = 'run_running'",
+    "a run that does not run has neither": "UPDATE runs SET worker_id = 'w' WHERE run_id = 'run_queued'",
+    "no lease has been left lapsed": "UPDATE runs SET lease_expires_at = now() - interval '1 hour'"
+    " WHERE run_id = 'run_running'",
+    "an ended run says when, and no other does": "UPDATE runs SET ended_at = NULL",
+    "fences only rise along a log": "UPDATE events SET fence = 1 WHERE seq = 1 AND run_id = 'run_running';"
+    "UPDATE events SET fence = 0 WHERE seq = 2 AND run_id = 'run_running'",
+    "no event has a fence that its run never gave out": "UPDATE runs SET fence = 0 WHERE run_id = 'run_running'",
+}
+
+
+@pytest.fixture
+async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
+    """One run that waits, one that runs and has three events, one that has ended."""
+    work = PostgresWorkStore(empty_database, SystemClock())
+    await submit(empty_database, new_run(TENANT, run_id="run_ended"))
+    [ended] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(ended, [terminated()], update(RunState.COMPLETED))
+    await submit(empty_database, new_run(TENANT, run_id="run_running"))
+    [running] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(running, [warned()], update())
+    await submit(empty_database, new_run(TENANT, run_id="run_queued"))
+    return empty_urls
+
+
+@pytest.fixture
+async def connection(runs: DatabaseUrls) -> AsyncIterator[AsyncConnection]:
+    database = Database(DatabaseConfig(url=runs.superuser_url, pool_size=1))
+    async with database.begin() as connection:
+        yield connection
+    await database.close()
+
+
+async def plant(superuser_url: str, statements: str) -> None:
+    connection = await asyncpg.connect(superuser_url)
+    try:
+        # No trigger is in the way.
+        await connection.execute(f"SET session_replication_role = replica; {statements}")
+    finally:
+        await connection.close()
+
+
+async def test_what_the_service_wrote_passes(connection: AsyncConnection) -> None:
+    assert await audit(connection) == {}
+
+
+async def test_the_schedulers_role_is_enough(connection: AsyncConnection) -> None:
+    await connection.execute(text("SET LOCAL ROLE runwright_scheduler"))
+    assert await audit(connection) == {}
+
+
+def test_every_audit_has_a_violation_here() -> None:
+    assert set(VIOLATIONS) == set(AUDITS)
+
+
+@pytest.mark.parametrize("sentence", AUDITS)
+async def test_each_audit_can_fail(runs: DatabaseUrls, connection: AsyncConnection, sentence: str) -> None:
+    await plant(runs.superuser_url, VIOLATIONS[sentence])
+    await connection.execute(text("SET LOCAL ROLE runwright_scheduler"))
+    assert sentence in await audit(connection)
+
+
+async def test_an_audit_as_the_service_is_refused_because_it_would_see_nothing(
+    runs: DatabaseUrls, empty_database: Database
+) -> None:
+    async with empty_database.begin() as connection:
+        with pytest.raises(ConfigurationError, match="sees nothing"):
+            await audit(connection)

@@ -1,0 +1,42 @@
+"""Figures for a scrape."""
+
+import pytest
+
+from app.events import RunState
+from app.execution.system import SystemClock
+from app.ids import TenantId, WorkerId
+from app.store.database import Database, DatabaseConfig
+from app.store.gauges import PostgresGauges
+from app.store.work import PostgresWorkStore
+from tests.conftest import DatabaseUrls
+from tests.store.support import new_run, query, submit, terminated, update
+
+TENANTS = [TenantId("ten_a"), TenantId("ten_b")]
+
+
+async def test_an_empty_deployment_counts_zero_of_each_state(empty_database: Database) -> None:
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.runs_by_state == {"queued": 0, "running": 0, "suspended": 0}
+    assert snapshot.oldest_queued_seconds == 0
+
+
+async def test_runs_of_all_tenants_are_counted(empty_database: Database) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    for tenant in TENANTS * 2:
+        await submit(empty_database, new_run(tenant))
+    claims = await work.claim(WorkerId("w"), limit=2, lease_seconds=60)
+    await work.append_if_owner(claims[0], [terminated()], update(RunState.COMPLETED))
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.runs_by_state == {"queued": 2, "running": 1, "suspended": 0}
+
+
+async def test_the_oldest_waiting_run_is_told(empty_urls: DatabaseUrls, empty_database: Database) -> None:
+    await submit(empty_database, new_run(TENANTS[0]))
+    await query(empty_urls.superuser_url, "UPDATE runs SET queued_at = queued_at - interval '1 hour'")
+    assert (await PostgresGauges(empty_database).snapshot()).oldest_queued_seconds == pytest.approx(3600, abs=30)
+
+
+async def test_a_database_that_is_away_says_so(shared_urls: DatabaseUrls) -> None:
+    database = Database(DatabaseConfig(url="postgresql://nobody@/none?host=/nonexistent", pool_size=1))
+    assert await PostgresGauges(database).check() == "database_unavailable"
+    await database.close()

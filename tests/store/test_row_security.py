@@ -1,0 +1,177 @@
+"""Tenants are kept apart by the database: every table, found in the catalogue, not in a list."""
+
+import contextlib
+import json
+
+import asyncpg
+import pytest
+
+from app.execution.system import SystemClock
+from app.ids import TenantId, WorkerId
+from app.store.database import Database, DatabaseConfig
+from app.store.tables import metadata
+from app.store.tenant import PostgresTenantStore
+from app.store.work import PostgresWorkStore
+from tests.conftest import DatabaseUrls
+from tests.store.support import AGENT, new_run, query, submit, update, warned
+
+TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
+TABLES = sorted(table.name for table in metadata.tables.values() if "tenant_id" in table.c)
+
+UNGUARDED = """
+    SELECT c.relname FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id' AND NOT a.attisdropped
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+        AND NOT (c.relrowsecurity AND c.relforcerowsecurity
+            AND EXISTS (SELECT FROM pg_policies p WHERE p.tablename = c.relname AND p.policyname = 'tenant_only'
+                AND p.qual LIKE '%NULLIF(current_setting(''app.tenant_id''%'))
+"""
+OPEN_FUNCTIONS = """
+    SELECT p.proname FROM pg_proc p
+    WHERE p.pronamespace = 'public'::regnamespace AND p.prorettype <> 'trigger'::regtype
+        AND (has_function_privilege('public', p.oid, 'EXECUTE')
+            OR NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, public, pg_temp'], false))
+"""
+
+
+@pytest.fixture
+async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
+    """A row of tenant A in every table."""
+    await query(empty_urls.superuser_url, "INSERT INTO tenants (tenant_id, name) VALUES ($1, 'a')", TENANT_A)
+    await query(
+        empty_urls.superuser_url,
+        "INSERT INTO keys (key_id, tenant_id, scopes, secret_hash) VALUES ('key_a', $1, '{}', '\\x01')",
+        TENANT_A,
+    )
+    await submit(empty_database, new_run(TENANT_A, metadata={"k": "v"}))
+    await PostgresWorkStore(empty_database, SystemClock()).claim(WorkerId("w"), limit=1, lease_seconds=60)
+    async with PostgresTenantStore(empty_database).begin(TENANT_A) as tx:
+        await tx.remember(route="r", subject="s", key="k", body_digest="d")
+    return empty_urls
+
+
+async def as_tenant(url: str, tenant_id: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT set_config('app.tenant_id', $1, true)", tenant_id)
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
+            return rows
+    finally:
+        await connection.close()
+
+
+async def test_every_table_with_a_tenant_forces_row_security(shared_urls: DatabaseUrls) -> None:
+    assert await query(shared_urls.superuser_url, UNGUARDED) == []
+
+
+async def test_a_new_table_without_a_policy_is_found(shared_urls: DatabaseUrls) -> None:
+    connection = await asyncpg.connect(shared_urls.superuser_url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("CREATE TABLE forgotten (tenant_id text)")
+    found = await connection.fetch(UNGUARDED)
+    await transaction.rollback()
+    await connection.close()
+    assert [row["relname"] for row in found] == ["forgotten"]
+
+
+async def test_no_function_is_open_to_all_or_follows_the_callers_search_path(shared_urls: DatabaseUrls) -> None:
+    assert await query(shared_urls.superuser_url, OPEN_FUNCTIONS) == []
+
+
+async def visible_rows(url: str, table: str, tenant_id: str) -> int:
+    """How many rows the service's role sees when it is given the right to read the table. Leaves nothing changed."""
+    connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(f"GRANT SELECT ON {table} TO runwright_app")
+        await connection.execute("SET LOCAL ROLE runwright_app")
+        await connection.execute("SELECT set_config('app.tenant_id', $1, true)", tenant_id)
+        count: int = await connection.fetchval(f"SELECT count(*) FROM {table}")
+        return count
+    finally:
+        await transaction.rollback()
+        await connection.close()
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_tenant_reads_its_rows(filled: DatabaseUrls, table: str) -> None:
+    assert await visible_rows(filled.superuser_url, table, TENANT_A) > 0
+
+
+@pytest.mark.parametrize("tenant", [TENANT_B, ""])
+@pytest.mark.parametrize("table", TABLES)
+async def test_another_tenant_and_nobody_read_nothing(filled: DatabaseUrls, table: str, tenant: str) -> None:
+    assert await visible_rows(filled.superuser_url, table, tenant) == 0
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_another_tenant_adds_no_row(filled: DatabaseUrls, table: str) -> None:
+    [row] = await query(filled.superuser_url, f"SELECT to_json(t)::text AS row FROM {table} t LIMIT 1")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await as_tenant(
+            filled.app_url,
+            TENANT_B,
+            f"INSERT INTO {table} SELECT (json_populate_record(NULL::{table}, $1::json)).*",
+            json.dumps(json.loads(row["row"])),
+        )
+
+
+@pytest.mark.parametrize("table", ["agents", "runs", "idempotency_keys"])
+async def test_another_tenant_changes_no_row(filled: DatabaseUrls, table: str) -> None:
+    statement = f"UPDATE {table} SET tenant_id = tenant_id RETURNING 1"
+    assert await as_tenant(filled.app_url, TENANT_B, statement) == []
+    assert len(await as_tenant(filled.app_url, TENANT_A, statement)) == 1
+
+
+async def test_a_row_can_not_be_handed_to_another_tenant(filled: DatabaseUrls) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+        await as_tenant(filled.app_url, TENANT_A, "UPDATE runs SET tenant_id = 'ten_b'")
+
+
+async def test_the_scheduler_reads_no_text_of_people(filled: DatabaseUrls) -> None:
+    connection = await asyncpg.connect(filled.superuser_url)
+    try:
+        await connection.execute("SET ROLE runwright_scheduler")
+        assert await connection.fetchval("SELECT count(run_id) FROM runs") == 1
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("SELECT input FROM runs")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("SELECT payload FROM events")
+    finally:
+        await connection.close()
+
+
+async def test_two_tenants_share_one_connection_and_nothing_else(empty_urls: DatabaseUrls) -> None:
+    database = Database(DatabaseConfig(url=empty_urls.app_url, pool_size=1))
+    tenants, work = PostgresTenantStore(database), PostgresWorkStore(database, SystemClock())
+    run_a, run_b = new_run(TENANT_A), new_run(TENANT_B)
+    await submit(database, run_a)
+    await submit(database, run_b)
+    claims = await work.claim(WorkerId("w"), limit=2, lease_seconds=60)
+    await work.append_if_owner(claims[0], [warned()], update())
+    [left] = await database.fetch("SELECT current_setting('app.tenant_id', true) AS tenant, count(*) FROM runs")
+    async with tenants.begin(TENANT_A) as tx:
+        seen_by_a = [await tx.get_run(run_a.run_id) is not None, await tx.get_run(run_b.run_id) is not None]
+    async with tenants.begin(TENANT_B) as tx:
+        seen_by_b = [await tx.get_run(run_a.run_id) is not None, await tx.get_run(run_b.run_id) is not None]
+    await database.close()
+    assert (left["tenant"], left["count"]) == ("", 0)
+    assert (seen_by_a, seen_by_b) == ([True, False], [False, True])
+
+
+async def test_a_tenant_that_failed_leaves_nothing_of_itself_behind(empty_urls: DatabaseUrls) -> None:
+    database = Database(DatabaseConfig(url=empty_urls.app_url, pool_size=1))
+    tenants = PostgresTenantStore(database)
+    with contextlib.suppress(RuntimeError):
+        async with tenants.begin(TENANT_A) as tx:
+            await tx.put_agent(AGENT)
+            raise RuntimeError
+    [left] = await database.fetch("SELECT current_setting('app.tenant_id', true) AS tenant")
+    async with tenants.begin(TENANT_A) as tx:
+        agent = await tx.get_agent(AGENT.name)
+    await database.close()
+    assert not left["tenant"]
+    assert agent is None
