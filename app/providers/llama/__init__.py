@@ -1,0 +1,7 @@
+"""A GGUF model in this process, through llama.cpp. One sequence at a time."""
+
+from app.providers.llama.config import LlamaConfig, find_default_model
+from app.providers.llama.engine import EngineCounters
+from app.providers.llama.provider import LlamaProvider
+
+__all__ = ["EngineCounters", "LlamaConfig", "LlamaProvider", "find_default_model"]

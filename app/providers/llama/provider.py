@@ -1,0 +1,231 @@
+"""The model in this process, behind the protocol of a provider: asyncio here, the engine's thread on the other side."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
+from typing import Final, TypeVar
+
+from app.agents import ToolChoice
+from app.conversation import StopReason
+from app.errors import AdkError, ConfigurationError, ContextOverflowError, ProviderError
+from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, Tokenizer
+from app.providers.llama.calls import CallFilter
+from app.providers.llama.config import LlamaConfig, find_default_model
+from app.providers.llama.engine import MODEL_CLOSED, Emission, EngineCounters, Generation, Outcome
+from app.providers.llama.library import LogListener, add_listener, remove_listener
+from app.providers.llama.limits import available_memory_bytes
+from app.providers.llama.model import LoadedModel, forced_tool
+from app.providers.llama.templates import forced_head
+
+DEFAULT_MODEL: Final = "default"
+MODEL_LOADING: Final = "model_loading"
+MODEL_FAILED: Final = "model_failed"
+
+_T = TypeVar("_T")
+
+
+class LlamaProvider:
+    """Runs one GGUF model in this process, under the names ``default`` and its file's name without the ending.
+
+    ``start`` loads it, off the event loop; a request that comes earlier waits for that. ``on_warning`` gets what
+    llama.cpp warns about, from any thread.
+    """
+
+    name = "llama"
+
+    def __init__(
+        self,
+        config: LlamaConfig | None = None,
+        *,
+        on_warning: LogListener | None = None,
+        available_memory: Callable[[], int] = available_memory_bytes,
+    ) -> None:
+        self._config = config or LlamaConfig()
+        self._on_warning = on_warning
+        self._available_memory = available_memory
+        # One thread, apart from asyncio's own pool, which tools may have filled: loads, and tokenizes in the order
+        # in which requests came.
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llama-prepare")
+        self._names = _names(self._config)
+        self._load: asyncio.Future[None] | None = None
+        self._model: LoadedModel | None = None
+        self._load_error: AdkError | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Loads the model. Idempotent; what failed once fails again without another look at the file.
+
+        Raises ConfigurationError: ``model_file_missing``, ``model_file_unreadable``, ``model_file_damaged``,
+        ``model_unsupported``, ``chat_template_unsupported``, ``context_too_long``, ``model_too_large``,
+        ``model_load_failed``.
+        """
+        if self._closed:
+            raise _closed()
+        if self._load is None:
+            if self._on_warning is not None:
+                add_listener(self._on_warning)
+            self._load = asyncio.ensure_future(self._in_worker(self._load_model))
+        # Shielded: a caller that gives up must not leave a half loaded model that nobody closes.
+        await asyncio.shield(self._load)
+
+    def _load_model(self) -> None:
+        try:
+            self._model = LoadedModel.load(self._config, available_memory_bytes=self._available_memory())
+        except AdkError as error:
+            self._load_error = error
+            raise
+
+    def models(self) -> list[ModelInfo]:
+        """The one model, under both of its names."""
+        model = self._model
+        return [
+            ModelInfo(
+                name=name,
+                context_tokens=model.window_tokens if model else None,
+                supports_tools=model.supports_tools if model else None,
+                notes=model.notes if model else (),
+            )
+            for name in self._names
+        ]
+
+    def tokenizer(self, model: str) -> Tokenizer | None:
+        """Counts with the model's own vocabulary; None before it is loaded."""
+        self._require_known(model)
+        return self._model.tokenizer if self._model else None
+
+    def readiness(self) -> str | None:
+        if self._load_error is not None:
+            return self._load_error.code
+        if self._closed:
+            return MODEL_CLOSED
+        if self._model is None:
+            return MODEL_LOADING
+        return None if self._model.engine.failure is None else MODEL_FAILED
+
+    def counters(self) -> EngineCounters:
+        """Totals since the model was loaded, and how many requests wait and run."""
+        return self._model.engine.counters() if self._model else EngineCounters()
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """The whole answer. Raises as ``stream`` does."""
+        async with aclosing(self.stream(request)) as items:
+            async for item in items:
+                if isinstance(item, ModelResponse):
+                    return item
+        raise ProviderError("the stream ended without an answer")
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
+        """Yields text while it is generated, and last the whole answer.
+
+        Raises ProviderError: ContextOverflowError before anything is evaluated, ``tools_unsupported``,
+        ``unknown_tool_choice``, ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
+        """
+        model = await self._require_model(request)
+        prompt = await self._in_worker(partial(model.prepare, request))
+        if len(prompt) > model.window_tokens:
+            raise ContextOverflowError(prompt_tokens=len(prompt), window_tokens=model.window_tokens)
+        loop = asyncio.get_running_loop()
+        arrivals: asyncio.Queue[Emission] = asyncio.Queue()
+        generation = Generation(
+            tenant_id=request.tenant_id,
+            prompt=prompt,
+            max_output_tokens=request.max_output_tokens or self._config.max_output_tokens,
+            emit=partial(_hand_over, loop, arrivals),
+        )
+        model.engine.submit(generation)
+        try:
+            reader = _Reader(request)
+            while isinstance(emission := await arrivals.get(), str):
+                if text := reader.feed(emission):
+                    yield TextDelta(text=text)
+            if isinstance(emission, ProviderError):
+                raise emission
+            if text := reader.finish():
+                yield TextDelta(text=text)
+            yield reader.response(emission)
+        finally:
+            model.engine.cancel(generation)
+
+    async def close(self) -> None:
+        """Interrupts what runs and frees the model. Requests that wait or run get ProviderError ``model_closed``."""
+        self._closed = True
+        if self._load is not None and not self._load.done():
+            await asyncio.wait([self._load])
+        model, self._model = self._model, None
+        if model is not None:
+            await self._in_worker(model.close)
+        if self._on_warning is not None:
+            remove_listener(self._on_warning)
+        self._worker.shutdown(wait=False)
+
+    async def _require_model(self, request: ModelRequest) -> LoadedModel:
+        self._require_known(request.model)
+        if self._model is None:
+            try:
+                await self.start()
+            except ConfigurationError as error:
+                raise ProviderError(str(error), status=400, code=error.code) from error
+        if self._model is None:
+            raise _closed()
+        return self._model
+
+    def _require_known(self, model: str) -> None:
+        if model not in self._names:
+            known = ", ".join(f"{self.name}:{name}" for name in self._names)
+            raise ConfigurationError(f"there is no model {self.name}:{model}; known are {known}")
+
+    async def _in_worker(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+
+class _Reader:
+    """Makes an answer out of the engine's pieces: calls are looked for only where tools were declared."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        declared = bool(request.tools) and request.tool_choice != ToolChoice.NONE
+        self._calls = CallFilter() if declared else None
+        self._shown: list[str] = []
+        forced = forced_tool(request)
+        if self._calls is not None and forced is not None:
+            self._calls.feed(forced_head(forced))
+
+    def feed(self, text: str) -> str:
+        return self._show(self._calls.feed(text) if self._calls else text)
+
+    def finish(self) -> str:
+        return self._show(self._calls.finish() if self._calls else "")
+
+    def response(self, outcome: Outcome) -> ModelResponse:
+        calls = self._calls.calls() if self._calls else ()
+        # A cut answer stays a cut answer, also where a call can be read in it.
+        is_whole_turn = outcome.stop_reason is StopReason.STOP
+        return ModelResponse(
+            content="".join(self._shown),
+            tool_calls=calls,
+            usage=outcome.usage,
+            stop_reason=StopReason.TOOL_CALLS if calls and is_whole_turn else outcome.stop_reason,
+            timing=outcome.timing,
+        )
+
+    def _show(self, text: str) -> str:
+        self._shown.append(text)
+        return text
+
+
+def _names(config: LlamaConfig) -> tuple[str, ...]:
+    try:
+        path = config.model_path or find_default_model()
+    except ConfigurationError:
+        return (DEFAULT_MODEL,)
+    return tuple(dict.fromkeys((DEFAULT_MODEL, path.stem)))
+
+
+def _closed() -> ProviderError:
+    return ProviderError("the model was closed", code=MODEL_CLOSED)
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, arrivals: asyncio.Queue[Emission], emission: Emission) -> None:
+    """Called on the engine's thread. Raises RuntimeError where the loop is closed: rule 4 then ends the request."""
+    loop.call_soon_threadsafe(arrivals.put_nowait, emission)

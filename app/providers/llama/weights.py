@@ -1,0 +1,137 @@
+"""A model's weights and its vocabulary: read only, so that any thread may tokenize while another one generates.
+
+Ownership: whoever opened ``Weights`` closes them, after every context over them was closed. ``close`` waits for calls
+that are inside C at that moment; a call that comes later raises ProviderError instead of reading freed memory.
+"""
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from app.errors import ConfigurationError, ProviderError
+from app.providers.llama.content import ReservedTokens
+from app.providers.llama.library import Library
+
+_CONTROL: Final = 8
+_USER_DEFINED: Final = 16
+
+
+class Weights:
+    """Weights mapped into memory, and the functions of their vocabulary."""
+
+    def __init__(self, library: Library, path: Path) -> None:
+        """Raises ConfigurationError ``model_load_failed`` with what llama.cpp said."""
+        self._native = library.native
+        library.forget_lines()
+        parameters = self._native.llama_model_default_params()
+        self._model = self._native.llama_model_load_from_file(str(path).encode(), parameters)
+        if not self._model:
+            reason = library.recent_lines() or "no reason given"
+            raise ConfigurationError(f"llama.cpp can't load {path}: {reason}", code="model_load_failed")
+        self._vocabulary = self._native.llama_model_get_vocab(self._model)
+        self._idle = threading.Condition()
+        self._users = 0
+        self._closed = False
+
+    @property
+    def model(self) -> Any:
+        """The C pointer, for a context over these weights."""
+        return self._model
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        return int(self._native.llama_vocab_n_tokens(self._vocabulary))
+
+    @cached_property
+    def bos(self) -> tuple[int, ...]:
+        """What every prompt begins with: one token, or none."""
+        with self._in_use():
+            wanted = self._native.llama_vocab_get_add_bos(self._vocabulary)
+            return (int(self._native.llama_vocab_bos(self._vocabulary)),) if wanted else ()
+
+    @cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """Every token that is no plain text, by its text: control tokens and user defined ones."""
+        with self._in_use():
+            return {self._text(token): token for token in self._tokens_with(_CONTROL | _USER_DEFINED)}
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens with which a model ends its turn."""
+        with self._in_use():
+            is_end = self._native.llama_vocab_is_eog
+            return frozenset(token for token in range(self.vocabulary_size) if is_end(self._vocabulary, token))
+
+    @cached_property
+    def reserved(self) -> ReservedTokens:
+        """What content must not turn into. White space and single characters control nothing, whatever their kind."""
+        with self._in_use():
+            control = self._tokens_with(_CONTROL)
+            added = [(token, self._text(token)) for token in self._tokens_with(_USER_DEFINED)]
+        risky = [(token, text) for token, text in added if len(text) > 1 and text.strip()]
+        return ReservedTokens(
+            ids=frozenset([*control, *(token for token, _ in risky)]),
+            parsed_texts=tuple(text for _, text in risky),
+        )
+
+    def tokenize_template(self, text: str) -> list[int]:
+        return self._tokenize(text.encode(), ctypes.c_bool(True))
+
+    def tokenize_plain(self, text: str) -> list[int]:
+        return self._tokenize(text.encode(), ctypes.c_bool(False))
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token stands for: none for a control token, and not always whole characters."""
+        with self._in_use():
+            size = 64
+            while True:
+                buffer = ctypes.create_string_buffer(size)
+                written = self._native.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, False)
+                if written >= 0:
+                    return buffer.raw[:written]
+                size = -written
+
+    def close(self) -> None:
+        """Frees the weights. Idempotent."""
+        with self._idle:
+            already, self._closed = self._closed, True
+            self._idle.wait_for(lambda: self._users == 0)
+        if not already:
+            self._native.llama_model_free(self._model)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise ProviderError("the model was closed", code="model_closed")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
+    def _tokenize(self, text: bytes, parse_special: ctypes.c_bool) -> list[int]:
+        # A token stands for at least one byte, but some vocabularies put a space in front, and some expand characters.
+        capacity = len(text) + 2
+        with self._in_use():
+            while True:
+                tokens = (self._native.llama_token * capacity)()
+                count = self._native.llama_tokenize(
+                    self._vocabulary, text, len(text), tokens, capacity, False, parse_special
+                )
+                if count >= 0:
+                    return list(tokens[:count])
+                capacity = -count
+
+    def _tokens_with(self, attributes: int) -> list[int]:
+        attribute_of = self._native.llama_vocab_get_attr
+        return [token for token in range(self.vocabulary_size) if attribute_of(self._vocabulary, token) & attributes]
+
+    def _text(self, token: int) -> str:
+        return bytes(self._native.llama_vocab_get_text(self._vocabulary, token)).decode("utf-8", errors="replace")

@@ -1,0 +1,339 @@
+"""The provider on the real default model."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.conversation import Message, StopReason
+from app.errors import ConfigurationError, ContextOverflowError, ProviderError
+from app.ports.model import ModelProvider, ModelResponse, TextDelta
+from app.providers import LlamaConfig, LlamaProvider
+from app.providers.llama.context import LlamaContext
+from app.providers.llama.weights import Weights
+from tests.providers.conftest import SMALL_WINDOW
+from tests.providers.support import ADD, ask, assistant, collect, result, system, user
+
+SHORT = (system("Answer in one short sentence."), user("What is the capital of France?"))
+LONG = (user("Count from one to one hundred in words."),)
+
+
+async def test_text_arrives_in_deltas_that_make_up_the_response(llama: LlamaProvider) -> None:
+    texts, response = await collect(llama, ask(*SHORT))
+
+    assert len(texts) > 3
+    assert response.content == "".join(texts) == "The capital of France is Paris."
+    assert response.stop_reason is StopReason.STOP
+
+
+async def test_complete_gives_the_same_response_as_the_stream(llama: LlamaProvider) -> None:
+    _, streamed = await collect(llama, ask(*SHORT, tenant="streamed"))
+    completed = await llama.complete(ask(*SHORT, tenant="completed"))
+
+    assert (completed.content, completed.usage) == (streamed.content, streamed.usage)
+
+
+async def test_usage_is_what_the_tokenizer_counts(llama: LlamaProvider, weights: Weights) -> None:
+    response = await llama.complete(ask(*SHORT))
+    prompt = (
+        "<|im_start|>system\nAnswer in one short sentence.<|im_end|>\n<|im_start|>user\nWhat is the capital of France?"
+        "<|im_end|>\n<|im_start|>assistant\n"
+    )
+    tokenizer = llama.tokenizer("default")
+
+    assert response.usage.input_tokens == len(weights.tokenize_template(prompt))
+    assert tokenizer is not None
+    assert response.usage.output_tokens == tokenizer.count(response.content)
+
+
+async def test_timing_tells_where_the_seconds_went(llama: LlamaProvider) -> None:
+    timing = (await llama.complete(ask(*SHORT, tenant="timed"))).timing
+
+    assert timing.queue_seconds >= 0
+    assert timing.first_token_seconds > 0
+    assert timing.generation_seconds > 0
+
+
+async def test_generation_stops_at_the_limit(llama: LlamaProvider) -> None:
+    before = llama.counters().output_tokens
+    response = await llama.complete(ask(*LONG, max_output_tokens=20))
+
+    assert response.stop_reason is StopReason.LENGTH
+    assert response.usage.output_tokens == 20
+    assert llama.counters().output_tokens == before + 20
+
+
+async def test_closing_the_stream_stops_the_generation_and_the_next_one_starts(llama: LlamaProvider) -> None:
+    stream = llama.stream(ask(*LONG, max_output_tokens=900))
+    first_ten = [await anext(stream) for _ in range(10)]
+    before = llama.counters().output_tokens
+    await stream.aclose()
+    response = await llama.complete(ask(*SHORT, max_output_tokens=3))
+
+    assert all(isinstance(delta, TextDelta) for delta in first_ten)
+    assert llama.counters().output_tokens <= before + 2 + response.usage.output_tokens
+
+
+async def test_cancelling_the_task_stops_the_generation(llama: LlamaProvider) -> None:
+    streaming = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in llama.stream(ask(*LONG, max_output_tokens=900)):
+            streaming.set()
+
+    task = asyncio.ensure_future(read())
+    await streaming.wait()
+    before = llama.counters().output_tokens
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await llama.complete(ask(*SHORT, max_output_tokens=1))
+
+    assert llama.counters().output_tokens <= before + 2 + 1
+
+
+async def cancelled(tasks: Sequence[asyncio.Future[ModelResponse]]) -> list[object]:
+    for task in tasks:
+        task.cancel()
+    return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+
+async def test_cancelled_tasks_that_wait_are_never_evaluated(llama: LlamaProvider) -> None:
+    first = llama.stream(ask(*LONG, tenant="first", max_output_tokens=900))
+    await anext(first)
+    evaluated = llama.counters().prompt_tokens_evaluated
+    waiting = [asyncio.ensure_future(llama.complete(ask(user(f"Question {n}?")))) for n in range(4)]
+    # Each piece of text is a turn of the event loop: the four get into the queue meanwhile.
+    [await anext(first) for _ in range(8)]
+    queued = llama.counters().queue_depth
+    outcomes = await cancelled(waiting)
+    await first.aclose()
+    last = await llama.complete(ask(*SHORT, tenant="last", max_output_tokens=1))
+
+    assert queued == 4
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 4
+    assert llama.counters().prompt_tokens_evaluated == evaluated + last.usage.input_tokens
+    assert llama.counters().queue_depth == 0
+
+
+async def test_two_requests_at_once_both_complete_as_they_would_alone(llama: LlamaProvider) -> None:
+    alone = [
+        await llama.complete(ask(*SHORT, tenant="a")),
+        await llama.complete(ask(*LONG, tenant="b", max_output_tokens=15)),
+    ]
+    together = await asyncio.gather(
+        llama.complete(ask(*SHORT, tenant="c")), llama.complete(ask(*LONG, tenant="d", max_output_tokens=15))
+    )
+
+    assert [item.content for item in together] == [item.content for item in alone]
+
+
+async def test_the_second_turn_finds_the_first_one_in_the_cache(llama: LlamaProvider) -> None:
+    first = await llama.complete(ask(*SHORT, tenant="turns"))
+    turn = [*SHORT, assistant(first.content), user("And of Italy?")]
+    second = await llama.complete(ask(*turn, tenant="turns"))
+
+    assert second.usage.cached_tokens >= first.usage.input_tokens
+    assert second.usage.cached_tokens < second.usage.input_tokens
+
+
+async def test_a_prefix_is_not_shared_over_tenants(llama: LlamaProvider) -> None:
+    await llama.complete(ask(*SHORT, tenant="mine"))
+
+    assert (await llama.complete(ask(*SHORT, tenant="theirs"))).usage.cached_tokens == 0
+
+
+async def test_the_event_loop_turns_while_the_model_works(llama: LlamaProvider) -> None:
+    loop = asyncio.get_running_loop()
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_later(0.001, turn)
+
+    turn()
+    response = await llama.complete(ask(*LONG, tenant="ticks", max_output_tokens=20))
+
+    assert turns > response.usage.output_tokens
+
+
+async def test_prompts_are_tokenized_off_the_event_loop(llama: LlamaProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    tokenize = Weights.tokenize_plain
+
+    def recorded(weights: Weights, text: str) -> list[int]:
+        threads.append(threading.current_thread().name)
+        return tokenize(weights, text)
+
+    monkeypatch.setattr(Weights, "tokenize_plain", recorded)
+    await llama.complete(ask(*SHORT, max_output_tokens=1))
+
+    assert {name.rpartition("_")[0] for name in threads} == {"llama-prepare"}
+
+
+def filled(tokens: int) -> tuple[Message, ...]:
+    """A message whose content has that many tokens."""
+    return (user(" a" * tokens),)
+
+
+async def test_a_prompt_over_the_window_is_refused_with_both_numbers_before_anything_is_evaluated(
+    small_llama: LlamaProvider,
+) -> None:
+    overhead = (await small_llama.complete(ask(*filled(1), max_output_tokens=1))).usage.input_tokens - 1
+    before = small_llama.counters()
+
+    with pytest.raises(ContextOverflowError) as caught:
+        await small_llama.complete(ask(*filled(SMALL_WINDOW + 5 - overhead)))
+    assert (caught.value.prompt_tokens, caught.value.window_tokens) == (SMALL_WINDOW + 5, SMALL_WINDOW)
+    assert small_llama.counters() == before
+
+
+async def test_a_prompt_that_almost_fills_the_window_is_answered_until_it_is_full(small_llama: LlamaProvider) -> None:
+    overhead = (await small_llama.complete(ask(*filled(1), max_output_tokens=1))).usage.input_tokens - 1
+    response = await small_llama.complete(ask(*filled(SMALL_WINDOW - 5 - overhead)))
+
+    assert response.usage.input_tokens == SMALL_WINDOW - 5
+    assert response.usage.output_tokens <= 6
+    assert response.stop_reason in {StopReason.LENGTH, StopReason.STOP}
+
+
+async def test_a_generation_that_would_pass_the_window_ends_with_it(small_llama: LlamaProvider) -> None:
+    response = await small_llama.complete(ask(*LONG))
+
+    assert response.stop_reason is StopReason.LENGTH
+    assert response.usage.input_tokens + response.usage.output_tokens == SMALL_WINDOW + 1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [user("one"), user("two")],
+        [result("a result that nobody asked for"), user("q")],
+        [user("q"), system("in the middle"), user("q")],
+        [assistant(""), user("")],
+        [system(""), assistant("first")],
+        [user("\ud83d\0<|im_start|>")],
+    ],
+)
+async def test_any_history_is_answered(llama: LlamaProvider, messages: Sequence[Message]) -> None:
+    response = await llama.complete(ask(*messages, max_output_tokens=1))
+
+    assert response.usage.output_tokens <= 1
+
+
+async def test_tools_are_part_of_the_prompt_unless_the_choice_is_none(llama: LlamaProvider) -> None:
+    plain = await llama.complete(ask(*SHORT, max_output_tokens=1))
+    declared = await llama.complete(ask(*SHORT, tools=(ADD,), max_output_tokens=1))
+    none = await llama.complete(ask(*SHORT, tools=(ADD,), tool_choice="none", max_output_tokens=1))
+
+    assert declared.usage.input_tokens > plain.usage.input_tokens
+    assert none.usage.input_tokens == plain.usage.input_tokens
+
+
+async def test_a_forced_tool_is_called(llama: LlamaProvider) -> None:
+    request = ask(user("What is 2 plus 3?"), tools=(ADD,), tool_choice="add", max_output_tokens=40)
+    texts, response = await collect(llama, request)
+
+    assert response.tool_calls[0].name == "add"
+    assert response.content == "".join(texts)
+    assert "tool_call" not in response.content
+
+
+async def test_a_choice_that_names_no_tool_is_refused(llama: LlamaProvider) -> None:
+    with pytest.raises(ProviderError) as caught:
+        await llama.complete(ask(*SHORT, tools=(ADD,), tool_choice="subtract"))
+    assert (caught.value.code, caught.value.retryable) == ("unknown_tool_choice", False)
+
+
+async def test_the_model_has_two_names(llama: LlamaProvider, model_path: Path) -> None:
+    models = llama.models()
+    response = await llama.complete(ask(*SHORT, model=model_path.stem, max_output_tokens=1))
+
+    assert [info.name for info in models] == ["default", model_path.stem]
+    assert models[0].context_tokens == 1024
+    assert models[0].supports_tools
+    assert models[0].notes[:2] == ("Smollm2 135M 8k Lc100K Mix1 Ep2", "chat family chatml")
+    assert response.usage.output_tokens == 1
+
+
+async def test_an_unknown_model_is_refused_with_the_known_names(llama: LlamaProvider) -> None:
+    with pytest.raises(ConfigurationError, match="llama:default"):
+        await llama.complete(ask(*SHORT, model="other"))
+
+
+def test_a_loaded_model_is_ready_and_openmp_does_not_spin(llama: LlamaProvider) -> None:
+    assert llama.readiness() is None
+    assert os.environ["GOMP_SPINCOUNT"] == "2000"
+
+
+async def test_a_provider_that_was_not_started_loads_with_its_first_request(model_path: Path) -> None:
+    provider: ModelProvider = LlamaProvider(LlamaConfig(model_path=model_path, context_tokens=64))
+    before = provider.readiness()
+    response = await provider.complete(ask(*SHORT, max_output_tokens=1))
+    after = provider.readiness()
+    await provider.close()
+
+    assert (before, after, provider.readiness()) == ("model_loading", None, "model_closed")
+    assert response.usage.output_tokens == 1
+
+
+async def test_close_is_idempotent_and_later_requests_are_refused() -> None:
+    provider = LlamaProvider(LlamaConfig(context_tokens=64))
+    await provider.start()
+    await provider.close()
+    await provider.close()
+
+    with pytest.raises(ProviderError) as caught:
+        await provider.complete(ask(*SHORT))
+    assert caught.value.code == "model_closed"
+
+
+async def test_close_interrupts_the_answer_that_is_running() -> None:
+    provider = LlamaProvider(LlamaConfig(context_tokens=1024))
+    stream = provider.stream(ask(*LONG, max_output_tokens=900))
+    await anext(stream)
+    await provider.close()
+
+    with pytest.raises(ProviderError) as caught:
+        [item async for item in stream]
+    assert caught.value.code == "model_closed"
+
+
+async def test_a_caller_that_gives_up_while_the_model_loads_leaves_it_loading() -> None:
+    provider = LlamaProvider(LlamaConfig(context_tokens=64))
+    impatient = asyncio.ensure_future(provider.start())
+    await asyncio.wait([impatient], timeout=0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    await provider.start()
+
+    assert provider.readiness() is None
+    await provider.close()
+
+
+async def test_a_failing_engine_shows_in_readiness_and_in_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise RuntimeError("llama_decode failed with -3")
+
+    provider = LlamaProvider(LlamaConfig(context_tokens=64))
+    await provider.start()
+    monkeypatch.setattr(LlamaContext, "evaluate", fail)
+    outcomes = await asyncio.gather(*(provider.complete(ask(*SHORT)) for _ in range(3)), return_exceptions=True)
+
+    assert [getattr(outcome, "code", None) for outcome in outcomes] == ["engine_failed"] * 3
+    assert provider.readiness() == "model_failed"
+    await provider.close()
+
+
+async def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    provider = LlamaProvider(LlamaConfig(context_tokens=64))
+    await provider.complete(ask(*SHORT, max_output_tokens=1))
+    await provider.close()
+
+    assert capfd.readouterr() == ("", "")

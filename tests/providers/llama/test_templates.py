@@ -1,0 +1,168 @@
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.conversation import Message, Role, ToolCall
+from app.errors import ConfigurationError
+from app.ids import CallId
+from app.providers.llama.calls import UNREADABLE_CALL
+from app.providers.llama.templates import MARKERS, Family, Segment, choose_family, render
+from tests.providers.support import ADD, assistant, result, system, user
+
+ALL = [marker for markers in MARKERS.values() for marker in markers]
+CALL = ToolCall(call_id=CallId("call_0"), name="add", arguments={"a": 1, "b": "é"})
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        role=st.sampled_from(Role),
+        content=st.text(max_size=20) | st.sampled_from(ALL),
+        tool_calls=st.lists(st.just(CALL), max_size=2).map(tuple),
+    ),
+    max_size=6,
+)
+
+
+def written(family: Family, *messages: Message, **options: object) -> str:
+    segments = render(family, messages, **options)  # type: ignore[arg-type]  # passed on as they are
+    return "".join(segment.text for segment in segments)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_a_family_is_told_by_the_template(family: Family) -> None:
+    assert choose_family(f"{{% x %}}{MARKERS[family][0]}", ALL) is family
+
+
+@pytest.mark.parametrize("family", Family)
+def test_without_a_template_the_vocabulary_tells_the_family(family: Family) -> None:
+    assert choose_family(None, MARKERS[family]) is family
+
+
+@pytest.mark.parametrize(
+    ("template", "special"),
+    [
+        (None, []),
+        ("<|user|>{{ x }}", ALL),
+        ("<|im_start|>{{ x }}<|im_sep|>", ALL),
+        ("[INST] {{ x }} [/INST]", ["<s>", "</s>"]),
+        ("<|im_start|>", ["<|im_start|>"]),
+    ],
+)
+def test_an_unknown_form_is_refused_by_name(template: str | None, special: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="chatml, llama3, gemma, mistral") as caught:
+        choose_family(template, special)
+    assert caught.value.code == "chat_template_unsupported"
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        (
+            Family.CHATML,
+            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
+            "<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            Family.LLAMA3,
+            "<|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\na<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nr<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        (
+            Family.GEMMA,
+            "<start_of_turn>user\nBe kind.\n\nq<end_of_turn>\n<start_of_turn>model\na<end_of_turn>\n"
+            "<start_of_turn>user\nr<end_of_turn>\n<start_of_turn>model\n",
+        ),
+        (Family.MISTRAL, "[INST]Be kind.\n\nq[/INST]a</s>[INST]r[/INST]"),
+    ],
+)
+def test_a_conversation_is_written_as_the_family_learned_it(family: Family, expected: str) -> None:
+    assert written(family, system("Be kind."), user("q"), assistant("a"), user("r")) == expected
+
+
+def test_leading_system_messages_become_one() -> None:
+    text = written(Family.CHATML, system("one"), system("two"), user("q"), system("late"))
+
+    assert text.startswith("<|im_start|>system\none\n\ntwo<|im_end|>\n<|im_start|>user\nq<|im_end|>\n")
+    assert "<|im_start|>system\nlate<|im_end|>" in text
+
+
+@pytest.mark.parametrize("family", [Family.GEMMA, Family.MISTRAL])
+def test_families_that_alternate_get_neighbours_merged(family: Family) -> None:
+    merged = written(family, user("one\n\ntwo\n\nthree"), assistant("a\n\nb"))
+
+    assert written(family, user("one"), user("two"), system("three"), assistant("a"), assistant("b")) == merged
+
+
+def test_tools_are_declared_in_the_system_message() -> None:
+    text = written(Family.CHATML, system("Be kind."), user("q"), tools=[ADD])
+    head, _, rest = text.partition("<tools>\n")
+    declared, _, foot = rest.partition("\n</tools>")
+
+    assert head.startswith("<|im_start|>system\nBe kind.\n\n# Tools\n")
+    assert json.loads(declared) == {"type": "function", "function": ADD.model_dump()}
+    assert (
+        '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call><|im_end|>\n<|im_start|>user' in foot
+    )
+
+
+def test_tools_without_a_system_message_get_one() -> None:
+    assert written(Family.CHATML, user("q"), tools=[ADD]).startswith("<|im_start|>system\n# Tools\n")
+
+
+def test_calls_and_their_results_are_written_in_the_hermes_form() -> None:
+    text = written(Family.CHATML, user("q"), assistant("Wait.", tool_calls=(CALL, CALL)), result("3"), result("4"))
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "é"}}\n</tool_call>'
+
+    assert f"<|im_start|>assistant\nWait.\n{call}\n{call}<|im_end|>\n" in text
+    responses = "<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n</tool_response>"
+    assert f"<|im_start|>user\n{responses}<|im_end|>\n<|im_start|>assistant\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "expected"),
+    [("add", '{"a": 1,', '{"name": "add", "arguments": {"a": 1,}'), (UNREADABLE_CALL, "{bad", "{bad")],
+)
+def test_a_malformed_call_is_written_as_the_model_wrote_it(name: str, raw: str, expected: str) -> None:
+    call = ToolCall(call_id=CallId("call_0"), name=name, raw_arguments=raw)
+
+    assert f"<tool_call>\n{expected}\n</tool_call>" in written(Family.CHATML, assistant(tool_calls=(call,)))
+
+
+def test_a_forced_call_is_begun_for_the_model() -> None:
+    text = written(Family.CHATML, user("q"), tools=[ADD], forced_tool="add")
+
+    assert text.endswith('<|im_start|>assistant\n<tool_call>\n{"name": "add", "arguments": ')
+
+
+@given(family=st.sampled_from(Family), messages=MESSAGES)
+def test_any_history_can_be_written(family: Family, messages: list[Message]) -> None:
+    segments = render(family, messages, tools=[ADD])
+
+    assert all(segment.text for segment in segments)
+    assert all(one.is_template is not other.is_template for one, other in pairwise(segments))
+
+
+@given(family=st.sampled_from(Family), messages=MESSAGES)
+def test_content_never_adds_to_the_template(family: Family, messages: list[Message]) -> None:
+    """Each marker in a template segment stands there for an empty conversation of that shape, too."""
+    emptied = [message.model_copy(update={"content": ""}) for message in messages]
+
+    assert markers_of(render(family, messages)) == markers_of(render(family, emptied))
+
+
+def markers_of(segments: tuple[Segment, ...]) -> list[int]:
+    own = "".join(segment.text for segment in segments if segment.is_template)
+    return [own.count(marker) for marker in ALL]
+
+
+@given(messages=MESSAGES)
+def test_more_messages_leave_the_segments_before_them(messages: list[Message]) -> None:
+    """Equal prefixes are equal segments, so that an evaluated prefix can be taken again."""
+    before = render(Family.CHATML, [*messages, user("q")])
+    after = render(Family.CHATML, [*messages, user("q"), assistant("a"), user("r")])
+
+    assert after[: len(before)] == before
