@@ -1,0 +1,228 @@
+"""What Prometheus scrapes. Names and units follow its conventions: base units, ``_total`` for counters.
+
+Labels are closed sets: no tenant, no run, no agent, and no word of a model. Each process tells of itself; what the
+whole deployment shares (runs by state, the queue) comes from a snapshot and is the same from every process, so a query
+takes ``max`` over instances there, and ``sum`` everywhere else.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from app.conversation import Usage
+from app.events import RunState
+from app.ports.records import Snapshot
+
+# A code comes from our own table, but a provider may bring its own: past this many they are counted together.
+MAX_CODES: Final = 100
+OTHER_CODE: Final = "other"
+
+_WAITS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+_LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+MODEL_OUTCOMES: Final = ("answered", "failed")
+TOOL_OUTCOMES: Final = ("succeeded", "failed", "refused", "indeterminate")
+
+
+class Metrics:
+    """The figures of this process, in a registry of its own. Every method is cheap and never raises."""
+
+    def __init__(self) -> None:
+        self._registry = _Registry(auto_describe=False)
+        self._codes: set[str] = set()
+        self._define_run_figures()
+        self._define_work_figures()
+        self._define_process_figures()
+
+    def run_ended(self, state: RunState, code: str | None, *, duration_seconds: float | None) -> None:
+        """``duration_seconds`` counts from acceptance to end, waiting included; None: unknown."""
+        self._runs_ended.labels(state.value, self._bounded(code)).inc()
+        if duration_seconds is not None:
+            self._run_duration.observe(duration_seconds)
+
+    def run_started(self, *, queue_wait_seconds: float | None) -> None:
+        """None: it is not known when the run was accepted."""
+        if queue_wait_seconds is not None:
+            self._queue_wait.observe(queue_wait_seconds)
+
+    def model_answered(self, *, first_token_seconds: float) -> None:
+        """``first_token_seconds`` counts from the call, so waiting for the engine is in it."""
+        self._model_calls.labels("answered").inc()
+        self._first_token.observe(first_token_seconds)
+
+    def model_failed(self) -> None:
+        self._model_calls.labels("failed").inc()
+
+    def tokens_used(self, usage: Usage) -> None:
+        self._prompt_tokens.labels("evaluated").inc(max(0, usage.input_tokens - usage.cached_tokens))
+        self._prompt_tokens.labels("cached").inc(usage.cached_tokens)
+        self._output_tokens.inc(usage.output_tokens)
+
+    def tool_ended(self, outcome: str) -> None:
+        """``outcome`` is one of TOOL_OUTCOMES."""
+        self._tool_calls.labels(outcome).inc()
+
+    def lease_lost(self) -> None:
+        self._leases_lost.inc()
+
+    def runs_recovered(self, count: int) -> None:
+        self._recoveries.inc(count)
+
+    def drive_crashed(self) -> None:
+        self._crashes.inc()
+
+    def reader_dropped(self) -> None:
+        """A stream was ended because its reader was too slow."""
+        self._readers_dropped.inc()
+
+    def observe_loop_lag(self, seconds: float) -> None:
+        self._loop_lag.observe(seconds)
+
+    def watch_open_streams(self, count: Callable[[], int]) -> None:
+        """``count`` is asked at every scrape."""
+        self._open_streams.set_function(count)
+
+    def watch_tool_threads(self, count_busy: Callable[[], int]) -> None:
+        """``count_busy`` is asked at every scrape."""
+        self._tool_threads.set_function(count_busy)
+
+    def render(self, snapshot: Snapshot | None) -> tuple[bytes, str]:
+        """All figures in the text format, and its content type.
+
+        Without a snapshot (the database did not answer) the deployment's figures are left out: the last ones would
+        be a lie that no alert could see.
+        """
+        return generate_latest(_Scrape(self._registry, snapshot)), CONTENT_TYPE_PLAIN_0_0_4
+
+    def _bounded(self, code: str | None) -> str:
+        if code is None:
+            return ""
+        if code not in self._codes and len(self._codes) >= MAX_CODES:
+            return OTHER_CODE
+        self._codes.add(code)
+        return code
+
+    def _define_run_figures(self) -> None:
+        self._runs_ended = Counter(
+            "runwright_runs_ended_total",
+            "Runs that ended, by terminal state and error code (empty where they completed).",
+            ["state", "code"],
+            registry=self._registry,
+        )
+        self._run_duration = Histogram(
+            "runwright_run_duration_seconds",
+            "Time from a run's acceptance to its end, waiting included.",
+            buckets=_WAITS,
+            registry=self._registry,
+        )
+        self._queue_wait = Histogram(
+            "runwright_queue_wait_seconds",
+            "Time from a run's acceptance to its first start.",
+            buckets=_WAITS,
+            registry=self._registry,
+        )
+        self._leases_lost = Counter(
+            "runwright_leases_lost_total",
+            "Runs that this process drove and lost to another claim.",
+            registry=self._registry,
+        )
+        self._recoveries = Counter(
+            "runwright_runs_recovered_total",
+            "Runs that this process queued again because their worker's lease had lapsed.",
+            registry=self._registry,
+        )
+        self._crashes = Counter(
+            "runwright_drives_crashed_total",
+            "Drives that ended in an error that nobody foresaw.",
+            registry=self._registry,
+        )
+
+    def _define_work_figures(self) -> None:
+        self._model_calls = Counter(
+            "runwright_model_calls_total", "Model calls, by outcome.", ["outcome"], registry=self._registry
+        )
+        self._first_token = Histogram(
+            "runwright_time_to_first_token_seconds",
+            "Time from a model call to its first token, waiting for the engine included.",
+            buckets=_WAITS,
+            registry=self._registry,
+        )
+        self._prompt_tokens = Counter(
+            "runwright_prompt_tokens_total",
+            "Tokens of prompts: evaluated, or taken from the prefix cache.",
+            ["origin"],
+            registry=self._registry,
+        )
+        self._output_tokens = Counter(
+            "runwright_output_tokens_total", "Tokens that models generated.", registry=self._registry
+        )
+        self._tool_calls = Counter(
+            "runwright_tool_calls_total", "Calls of tools, by outcome.", ["outcome"], registry=self._registry
+        )
+        # Shown from the start, so that a rate has a zero to rise from.
+        for outcome in MODEL_OUTCOMES:
+            self._model_calls.labels(outcome)
+        for origin in ("evaluated", "cached"):
+            self._prompt_tokens.labels(origin)
+        for outcome in TOOL_OUTCOMES:
+            self._tool_calls.labels(outcome)
+
+    def _define_process_figures(self) -> None:
+        self._open_streams = Gauge("runwright_open_streams", "Event streams that are open.", registry=self._registry)
+        self._readers_dropped = Counter(
+            "runwright_readers_dropped_total",
+            "Event streams that were ended because their reader was too slow.",
+            registry=self._registry,
+        )
+        self._loop_lag = Histogram(
+            "runwright_event_loop_lag_seconds",
+            "By how much the event loop was late, measured by sleeping.",
+            buckets=_LAGS,
+            registry=self._registry,
+        )
+        self._tool_threads = Gauge(
+            "runwright_tool_threads_busy",
+            "Threads that run a synchronous tool, those that nobody waits for any more included.",
+            registry=self._registry,
+        )
+
+
+class _Registry(CollectorRegistry):
+    """Without the ``_created`` series, which in the text format are gauges that nobody asked for."""
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class _Scrape(Collector):
+    """The process's figures and, where there is a snapshot, the deployment's."""
+
+    def __init__(self, registry: CollectorRegistry, snapshot: Snapshot | None) -> None:
+        self._registry = registry
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._registry.collect()
+        if self._snapshot is None:
+            return
+        passing = {state.value: 0 for state in RunState if not state.is_terminal}
+        counts = {**passing, **self._snapshot.runs_by_state}
+        runs = GaugeMetricFamily("runwright_runs", "Runs in the database, by state.", labels=["state"])
+        for state, count in counts.items():
+            runs.add_metric([state], count)
+        yield runs
+        yield GaugeMetricFamily(
+            "runwright_queue_depth", "Runs that wait for a worker.", value=counts[RunState.QUEUED.value]
+        )
+        yield GaugeMetricFamily(
+            "runwright_queue_oldest_age_seconds",
+            "How long the oldest run in the queue has been waiting; 0 when there is none.",
+            value=self._snapshot.oldest_queued_seconds,
+        )
