@@ -1,0 +1,38 @@
+"""The application: routes, the outer layer, and one answer to every error."""
+
+from enum import StrEnum
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from app.api.deps import ApiDeps
+from app.api.middleware import Edge
+from app.api.problems import answer_problem
+from app.api.routes import agents, events, operations, runs
+from app.errors import AdkError
+
+
+class Surface(StrEnum):
+    """Which routes a process answers. OPERATIONS: health, metrics, and what the key is; no run can be reached."""
+
+    ALL = "all"
+    OPERATIONS = "operations"
+
+
+def create_app(deps: ApiDeps, surface: Surface = Surface.ALL) -> FastAPI:
+    """Builds the HTTP side around its ports. Starts nothing; ``deps`` live as long as the process."""
+    app = describe_only(surface)
+    app.state.deps = deps
+    app.add_middleware(Edge, ids=deps.ids, max_request_bytes=deps.config.max_request_bytes)
+    for expected in (AdkError, HTTPException, RequestValidationError):
+        app.add_exception_handler(expected, answer_problem)
+    return app
+
+
+def describe_only(surface: Surface = Surface.ALL) -> FastAPI:
+    """An app that has its routes and no ports: enough to write ``openapi.yaml``."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for routes in (runs, events, agents, operations) if surface is Surface.ALL else (operations,):
+        app.include_router(routes.router)
+    return app

@@ -1,0 +1,149 @@
+"""What the routes need: the ports and settings that the wiring fills in, and how a handler gets at them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from fastapi import Depends, Security
+from fastapi.security import HTTPBearer
+from fastapi.security.http import HTTPAuthorizationCredentials
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+
+from app.auth import Principal, Scope, authenticate
+from app.errors import Forbidden, Unauthenticated
+from app.ids import TenantId
+from app.ports.catalogue import Catalogue
+from app.ports.clock import Clock, IdSource
+from app.ports.feed import Feed
+from app.ports.store import KeyStore, TenantStore
+from app.service.cursors import Cursors
+from app.service.drain import Drain
+from app.service.reading import Reading
+from app.service.runs import Admission, RunRules
+
+
+class ApiConfig(BaseModel):
+    """How the HTTP side behaves. Times are in seconds.
+
+    A reader that takes nothing for ``send_seconds`` is dropped; ``drain_seconds`` is how long open streams may take to
+    say farewell once the server was told to stop, after which they are cut off.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_request_bytes: int = Field(default=1_048_576, ge=1_024)
+    max_wait_seconds: int = Field(default=60, ge=0)
+    ping_seconds: float = Field(default=15.0, gt=0)
+    poll_seconds: float = Field(default=2.0, gt=0)
+    send_seconds: float = Field(default=60.0, gt=0)
+    drain_seconds: float = Field(default=5.0, ge=0)
+    rules: RunRules = Field(default_factory=RunRules)
+
+
+class OpenStreams:
+    """How many event streams are open in this process: a gauge for the metrics. ``dropped`` is called for each one
+    that was ended because its reader was too slow."""
+
+    def __init__(self, dropped: Callable[[], None] = lambda: None) -> None:
+        self.count = 0
+        self.dropped = dropped
+
+
+async def _no_metrics() -> bytes:
+    return b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiDeps:
+    """Ports and settings. ``check_readiness`` answers a code for each of database, migrations, model, worker and
+    clock: ``ok``, or why not. ``render_metrics`` answers Prometheus' text format."""
+
+    store: TenantStore
+    keys: KeyStore
+    feed: Feed
+    clock: Clock
+    ids: IdSource
+    catalogue: Catalogue
+    cursors: Cursors
+    check_readiness: Callable[[], Awaitable[Mapping[str, str]]]
+    render_metrics: Callable[[], Awaitable[bytes]] = _no_metrics
+    drain: Drain = field(default_factory=Drain)
+    streams: OpenStreams = field(default_factory=OpenStreams)
+    config: ApiConfig = field(default_factory=ApiConfig)
+
+    @property
+    def admission(self) -> Admission:
+        return Admission(ids=self.ids, catalogue=self.catalogue, rules=self.config.rules)
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(
+            store=self.store,
+            feed=self.feed,
+            clock=self.clock,
+            drain=self.drain,
+            ping_seconds=self.config.ping_seconds,
+            poll_seconds=self.config.poll_seconds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """Who makes this request, within the scope that its route needs."""
+
+    principal: Principal
+    tenant_id: TenantId
+
+
+_bearer: Final = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant's or an operator's key: rw_…")
+
+
+# Asynchronous, though nothing is awaited: FastAPI runs any other dependency in a thread.
+async def get_deps(request: Request) -> ApiDeps:
+    deps: ApiDeps = request.app.state.deps
+    return deps
+
+
+Deps = Annotated[ApiDeps, Depends(get_deps)]
+
+
+async def identify(
+    request: Request, deps: Deps, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+) -> Principal:
+    """Raises Unauthenticated."""
+    return await authenticate(deps.keys, _authorization(request), now=deps.clock.now())
+
+
+def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
+    async def admit(principal: Annotated[Principal, Depends(identify)]) -> Caller:
+        return Caller(principal=principal, tenant_id=principal.tenant_for(scope))
+
+    return admit
+
+
+AnyKey = Annotated[Principal, Depends(identify)]
+RunsReader = Annotated[Caller, Depends(_needs(Scope.RUNS_READ))]
+RunsWriter = Annotated[Caller, Depends(_needs(Scope.RUNS_WRITE))]
+AgentsReader = Annotated[Caller, Depends(_needs(Scope.AGENTS_READ))]
+AgentsWriter = Annotated[Caller, Depends(_needs(Scope.AGENTS_WRITE))]
+
+
+def keeps_scope(request: Request, deps: ApiDeps, scope: Scope) -> Callable[[], Awaitable[bool]]:
+    """Asks again, for as long as a stream is open, whether its key is still good for it."""
+    header = _authorization(request)
+
+    async def ask() -> bool:
+        try:
+            principal = await authenticate(deps.keys, header, now=deps.clock.now())
+            principal.tenant_for(scope)
+        except (Unauthenticated, Forbidden):
+            return False
+        return True
+
+    return ask
+
+
+def _authorization(request: Request) -> str | None:
+    headers = request.headers.getlist("authorization")
+    return headers[0] if len(headers) == 1 else None

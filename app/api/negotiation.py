@@ -1,0 +1,123 @@
+"""What a request's headers and query ask for, read strictly: nothing is accepted and then ignored."""
+
+import datetime
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from app.api.problems import pointer_to
+from app.errors import FieldProblem, InvalidRequest, MalformedRequest
+
+EVENT_STREAM: Final = "text/event-stream"
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 200
+
+_WAIT: Final = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def wants_event_stream(headers: Headers) -> bool:
+    """True where ``text/event-stream`` is named and nothing says that JSON is liked better; ``*/*`` gets JSON."""
+    liking = {"application/json": 0.0, EVENT_STREAM: 0.0}
+    for item in ",".join(headers.getlist("accept")).split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        if name in liking:
+            liking[name] = max(liking[name], _read_quality(parameters))
+    return liking[EVENT_STREAM] > 0 and liking[EVENT_STREAM] >= liking["application/json"]
+
+
+def _read_quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def wanted_wait(headers: Headers, *, at_most: int) -> int | None:
+    """Seconds of ``Prefer: wait=N`` (RFC 7240), capped; None without it. A preference that is no number is none."""
+    for item in ",".join(headers.getlist("prefer")).split(","):
+        if match := _WAIT.fullmatch(item):
+            return min(int(match[1]), at_most)
+    return None
+
+
+def idempotency_key(headers: Headers) -> str | None:
+    """Raises MalformedRequest (``invalid_idempotency_key``)."""
+    keys = headers.getlist("idempotency-key")
+    if not keys:
+        return None
+    if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
+        raise MalformedRequest(
+            "an Idempotency-Key is 1 to 255 visible ASCII characters", code="invalid_idempotency_key"
+        )
+    return keys[0]
+
+
+def event_position(request: Request, query: Mapping[str, list[str]]) -> int:
+    """The number after which to read: ``Last-Event-ID``, else ``?after=``, else 0.
+
+    The header wins: an EventSource that reconnects keeps its URL. Raises MalformedRequest (``unknown_event_id``).
+    """
+    text = request.headers.get("last-event-id") or one_value(query, "after") or "0"
+    if not _NUMBER.fullmatch(text):
+        raise MalformedRequest("this run has no event with that id", code="unknown_event_id")
+    return int(text)
+
+
+def read_query(request: Request, *, known: Collection[str] = (), prefix: str | None = None) -> dict[str, list[str]]:
+    """The query's parameters. Raises InvalidRequest for a name that is neither known nor begins with ``prefix``."""
+    values: dict[str, list[str]] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known and not (prefix and name.startswith(prefix)):
+            raise bad_parameter(name, "unknown parameter")
+        values.setdefault(name, []).append(value)
+    return values
+
+
+def one_value(query: Mapping[str, list[str]], name: str) -> str | None:
+    values = query.get(name, [])
+    if len(values) > 1:
+        raise bad_parameter(name, "may be given once")
+    return values[0] if values else None
+
+
+def limit_of(query: Mapping[str, list[str]]) -> int:
+    text = one_value(query, "limit")
+    if text is None:
+        return DEFAULT_LIMIT
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_LIMIT:
+        raise bad_parameter("limit", f"must be a number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+def instant_of(query: Mapping[str, list[str]], name: str) -> float | None:
+    """Epoch seconds of an RFC 3339 time."""
+    text = one_value(query, name)
+    if text is None:
+        return None
+    try:
+        if not _INSTANT.fullmatch(text):
+            raise ValueError
+        instant = datetime.datetime.fromisoformat(text.upper()).timestamp()
+        # Rounded to microseconds it has to be an instant still, in UTC: another zone or a ninth digit leads past the
+        # calendar's ends.
+        datetime.datetime.fromtimestamp(instant, tz=datetime.UTC)
+        return instant
+    except (ValueError, OverflowError):
+        raise bad_parameter(name, "must be a time as in 2026-01-31T12:00:00.000Z") from None
+
+
+def bad_parameter(name: str, detail: str) -> InvalidRequest:
+    """A query's parameter is pointed to as if the query were a member of the request."""
+    return InvalidRequest(
+        "a parameter of the query is wrong", problems=[FieldProblem(pointer=pointer_to("query", name), detail=detail)]
+    )

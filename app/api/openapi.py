@@ -1,0 +1,97 @@
+"""The API's description, made from the running app: ``openapi.yaml`` is this and nothing else."""
+
+from typing import Any, Final
+
+import yaml
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+
+from app.api.problems import MEDIA_TYPE
+from app.api.schemas.agents import AgentDefinition, AgentPage, AgentView, ModelPage, ToolPage
+from app.api.schemas.common import Problem
+from app.api.schemas.operations import Live, Me, Ready
+from app.api.schemas.runs import CancelRun, EventPage, RunPage, RunView, SubmitRun
+
+_VERSION: Final = "0.1.0"
+_SUMMARY: Final = """\
+Runs AI agents. A run is accepted before it is answered, is executed whatever becomes of its caller, and tells what it
+does as a log of events.
+
+Errors are `application/problem+json` with a stable `code`. Times are RFC 3339 in UTC. Lists are answered as
+`{items, next_cursor}`. Unknown fields and parameters are refused.
+"""
+_MODELS: Final[tuple[type[BaseModel], ...]] = (
+    AgentDefinition,
+    AgentPage,
+    AgentView,
+    CancelRun,
+    EventPage,
+    Live,
+    Me,
+    ModelPage,
+    Problem,
+    Ready,
+    RunPage,
+    RunView,
+    SubmitRun,
+    ToolPage,
+)
+
+
+class _Schemas(GenerateJsonSchema):
+    """Pydantic's, without the titles that only repeat a field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI 3.1, in one order on every machine."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title="runwright", version=_VERSION, description=_SUMMARY, routes=app.routes, openapi_version="3.1.0"
+        )
+        _, definitions = models_json_schema(
+            [(model, "serialization") for model in _MODELS],
+            ref_template="#/components/schemas/{model}",
+            schema_generator=_Schemas,
+        )
+        components = document["components"]
+        components["responses"] = _share_problems(document["paths"])
+        components["schemas"] = dict(sorted(definitions["$defs"].items()))
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _share_problems(paths: dict[str, Any]) -> dict[str, Any]:
+    """Moves the answers that are problems, equal for every route, to where all of them can refer to them."""
+    shared: dict[str, Any] = {}
+    operations = [operation for methods in paths.values() for operation in methods.values()]
+    for operation in operations:
+        for status, described in operation["responses"].items():
+            if MEDIA_TYPE in described.get("content", {}):
+                name = f"Problem{status}"
+                shared[name] = described
+                operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+    return dict(sorted(shared.items()))
+
+
+def render(app: FastAPI) -> str:
+    """The description as YAML, as it is kept in the repository."""
+    return yaml.dump(describe(app), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, and no aliases, which many readers of OpenAPI don't follow."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _write_text)

@@ -1,0 +1,158 @@
+"""``/agents``, and what an agent's definition can name: ``/tools`` and ``/models``."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.agents import Agent
+from app.api import documents
+from app.api.bodies import parse_with, read_body
+from app.api.deps import AgentsReader, AgentsWriter, Deps
+from app.api.negotiation import limit_of, one_value, read_query
+from app.api.schemas.agents import (
+    AgentDefinition,
+    AgentPage,
+    AgentView,
+    ModelPage,
+    ToolPage,
+    view_agent,
+    view_model,
+    view_tool,
+)
+from app.api.schemas.common import page
+from app.errors import FieldProblem, InvalidRequest, NotFound
+from app.service import agents
+from app.service.cursors import Listing
+
+router: Final = APIRouter(tags=["agents"])
+
+_EXAMPLE: Final = {"instructions": "You plan trips. Answer in one paragraph.", "budget": {"max_output_tokens": 500}}
+
+
+@router.put(
+    "/agents/{name}",
+    operation_id="putAgent",
+    summary="Store an agent's definition",
+    description="A definition that differs from the newest version becomes the next one; an equal one changes nothing.",
+    responses=documents.answers(
+        {
+            200: documents.answer("It is the newest version already", AgentView),
+            201: documents.answer("A new version", AgentView, headers={"Location": documents.header("Its address")}),
+        },
+        400,
+        413,
+        415,
+    ),
+    openapi_extra={"requestBody": documents.body(AgentDefinition, example=_EXAMPLE)},
+)
+async def put_agent(name: str, request: Request, deps: Deps, caller: AgentsWriter) -> Response:
+    read_query(request)
+    if not agents.is_agent_name(name):
+        problem = FieldProblem(
+            pointer="/path/name", detail="must be lower case letters, digits, '.', '_', '-', at most 64"
+        )
+        raise InvalidRequest("an agent can't have that name", problems=[problem])
+    agent = parse_with(Agent, await read_body(request), name=name)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        stored, is_new = await agents.put(tx, agent, catalogue=deps.catalogue)
+    if not is_new:
+        return JSONResponse(view_agent(stored))
+    location = {"Location": f"/agents/{name}/versions/{stored.version}"}
+    return JSONResponse(view_agent(stored), status_code=201, headers=location)
+
+
+@router.get(
+    "/agents",
+    operation_id="listAgents",
+    summary="List the newest version of each agent, by name",
+    responses=documents.answers({200: documents.answer("A page of agents", AgentPage)}, 400),
+    openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
+)
+async def list_agents(request: Request, deps: Deps, caller: AgentsReader) -> Response:
+    query = read_query(request, known=("limit", "cursor"))
+    limit = limit_of(query)
+    listing = Listing(tenant_id=caller.tenant_id, route="GET /agents", where={})
+    after: str | None = None
+    if cursor := one_value(query, "cursor"):
+        (after,) = deps.cursors.open(listing, cursor)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        found, following = await agents.list_page(tx, limit=limit, after=after)
+    next_cursor = None if following is None else deps.cursors.seal(listing, [following])
+    return JSONResponse(page([view_agent(stored) for stored in found], next_cursor))
+
+
+@router.get(
+    "/agents/{name}",
+    operation_id="getAgent",
+    summary="Read the newest version of an agent",
+    responses=documents.answers({200: documents.answer("The definition", AgentView)}, 404),
+)
+async def get_agent(name: str, request: Request, deps: Deps, caller: AgentsReader) -> Response:
+    read_query(request)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        stored = await agents.get(tx, name)
+    return JSONResponse(view_agent(stored))
+
+
+@router.get(
+    "/agents/{name}/versions/{version}",
+    operation_id="getAgentVersion",
+    summary="Read one version of an agent",
+    responses=documents.answers({200: documents.answer("The definition", AgentView)}, 404),
+)
+async def get_agent_version(name: str, version: str, request: Request, deps: Deps, caller: AgentsReader) -> Response:
+    read_query(request)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        stored = await agents.get(tx, name, version=_read_version(version))
+    return JSONResponse(view_agent(stored))
+
+
+@router.delete(
+    "/agents/{name}",
+    operation_id="retireAgent",
+    summary="Retire an agent",
+    description="It takes no new runs; those that run keep their version.",
+    status_code=204,
+    responses=documents.answers({204: documents.answer("It is retired")}, 404),
+)
+async def retire_agent(name: str, request: Request, deps: Deps, caller: AgentsWriter) -> Response:
+    read_query(request)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        await agents.retire(tx, name)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/tools",
+    operation_id="listTools",
+    summary="List the tools that agents may name",
+    responses=documents.answers({200: documents.answer("All tools, by name", ToolPage)}),
+)
+async def list_tools(request: Request, deps: Deps, _: AgentsReader) -> Response:
+    read_query(request)
+    return _all([view_tool(tool).model_dump(mode="json") for tool in deps.catalogue.tools()])
+
+
+@router.get(
+    "/models",
+    operation_id="listModels",
+    summary="List the models that agents may name",
+    responses=documents.answers({200: documents.answer("All models, by name", ModelPage)}),
+)
+async def list_models(request: Request, deps: Deps, _: AgentsReader) -> Response:
+    read_query(request)
+    default = deps.catalogue.default_model()
+    return _all([view_model(model, default=default).model_dump(mode="json") for model in deps.catalogue.models()])
+
+
+def _all(items: list[Any]) -> Response:
+    return JSONResponse(page(items, None))
+
+
+def _read_version(text: str) -> int:
+    # At most nine digits: what is longer is no version, and no column would hold it.
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and text[0] != "0"):
+        raise NotFound("there is no such agent or version")
+    return int(text)

@@ -1,0 +1,107 @@
+"""Who am I; and for operators: alive, ready, metrics, the API's own description."""
+
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from app.api import documents, openapi
+from app.api.deps import AnyKey, Deps
+from app.api.docs_page import CONTENT_SECURITY_POLICY, render_page
+from app.api.negotiation import read_query
+from app.api.problems import problem
+from app.api.schemas.operations import Limits, Live, Me, Ready
+
+router: Final = APIRouter(tags=["operations"])
+
+_OK: Final = "ok"
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get(
+    "/me",
+    operation_id="getMe",
+    summary="Tell whose key this is",
+    responses=documents.answers({200: documents.answer("The key's tenant, subject, scopes and limits", Me)}),
+)
+async def get_me(request: Request, deps: Deps, principal: AnyKey) -> Response:
+    read_query(request)
+    rules = deps.config.rules
+    limits = Limits(max_queued_runs=rules.max_queued_runs, budget=rules.budget)
+    me = Me(
+        tenant_id=principal.tenant_id,
+        key_id=principal.key_id,
+        subject=principal.subject,
+        scopes=sorted(principal.scopes),
+        limits=None if principal.tenant_id is None else limits,
+    )
+    return JSONResponse(me.model_dump(mode="json"))
+
+
+@router.get(
+    "/livez",
+    operation_id="isAlive",
+    summary="Is the process up?",
+    description="Touches neither model nor database.",
+    responses=documents.open_answers({200: documents.answer("It is", Live)}),
+)
+async def is_alive() -> Response:
+    return JSONResponse(Live().model_dump())
+
+
+@router.get(
+    "/readyz",
+    operation_id="isReady",
+    summary="Can it take work?",
+    responses=documents.open_answers(
+        {200: documents.answer("Every check is ok", Ready), 503: documents.problem_answer(503)}
+    ),
+)
+async def is_ready(request: Request, deps: Deps) -> Response:
+    checks = dict(await deps.check_readiness())
+    if deps.drain.is_draining:
+        code, detail = "draining", "this process is going away"
+    elif all(code == _OK for code in checks.values()):
+        return JSONResponse(Ready(checks=checks).model_dump())
+    else:
+        code, detail = "not_ready", "a check is not ok"
+    return problem(request.state.request_id, code, detail, status=503, extensions={"checks": checks})
+
+
+@router.get(
+    "/metrics",
+    operation_id="getMetrics",
+    summary="Metrics in Prometheus' text format",
+    responses=documents.open_answers(
+        {200: documents.answer("The metrics", content={"text/plain": {"schema": {"type": "string"}}})}
+    ),
+)
+async def get_metrics(deps: Deps) -> Response:
+    return Response(await deps.render_metrics(), headers={"Content-Type": _METRICS_TYPE})
+
+
+@router.get(
+    "/openapi.json",
+    operation_id="getDescription",
+    summary="This description",
+    responses=documents.open_answers(
+        {200: documents.answer("OpenAPI 3.1", content={"application/json": {"schema": {"type": "object"}}})}
+    ),
+)
+async def get_description(request: Request) -> Response:
+    return JSONResponse(openapi.describe(request.app))
+
+
+@router.get(
+    "/docs",
+    operation_id="getDocs",
+    summary="This description, as a page",
+    description="Loads nothing from anywhere.",
+    responses=documents.open_answers(
+        {200: documents.answer("The page", content={"text/html": {"schema": {"type": "string"}}})}
+    ),
+)
+async def get_docs(request: Request) -> Response:
+    page = render_page(openapi.describe(request.app))
+    return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})

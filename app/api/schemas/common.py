@@ -1,0 +1,88 @@
+"""Shapes that several routes share."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from app.events.codec import format_instant
+
+
+class Wire(BaseModel):
+    """A frozen object with no fields but its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def require_all(schema: dict[str, Any]) -> None:
+    schema["required"] = list(schema["properties"])
+
+
+class View(Wire):
+    """What is answered: every field is always there."""
+
+    model_config = ConfigDict(json_schema_extra=require_all)
+
+
+def _refuse_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must say something")
+    return text
+
+
+MAX_METADATA_PAIRS: Final = 16
+
+Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_refuse_blank)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=64)],
+        Annotated[str, StringConstraints(max_length=512)],
+    ],
+    Field(max_length=MAX_METADATA_PAIRS),
+]
+Instant = Annotated[str, Field(description="RFC 3339, UTC, milliseconds", json_schema_extra={"format": "date-time"})]
+
+
+class FieldError(View):
+    pointer: str = Field(
+        description="RFC 6901 pointer into the body; `/query/<name>` for a parameter of the query, "
+        "`/path/<name>` for a part of the path"
+    )
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is stable and is what a program branches on; the texts are for people."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:runwright:problem:invalid_request",
+                    "title": "Invalid request",
+                    "status": 422,
+                    "detail": "the body is not what this route takes",
+                    "instance": "urn:runwright:request:req_01kb3v7r5mfmqs6h2q9e8xw4zt",
+                    "code": "invalid_request",
+                    "errors": [{"pointer": "/input", "detail": "must say something"}],
+                }
+            ]
+        },
+    )
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="Names this request, as `X-Request-Id` does")
+    code: str
+    errors: list[FieldError] = Field(default_factory=list, description="Where single fields are at fault")
+
+
+def instant(at: float | None) -> str | None:
+    return None if at is None else format_instant(at)
+
+
+def page(items: list[Any], next_cursor: str | None) -> dict[str, Any]:
+    return {"items": items, "next_cursor": next_cursor}

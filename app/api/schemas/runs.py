@@ -1,0 +1,258 @@
+"""Runs on the wire."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+from app.api.schemas.common import Instant, Metadata, Text, View, Wire, instant, require_all
+from app.conversation import Message, Role
+from app.events import EVENT_KINDS, RunState
+from app.events.codec import format_instant
+from app.policy import BudgetLimits
+from app.ports.records import RunContextInput, RunRecord
+from app.service.runs import RunRequest
+
+
+class InputMessage(Wire):
+    """A caller speaks for a user and repeats an assistant; `system` and `tool` can't be forged."""
+
+    role: Literal["user", "assistant"]
+    content: Text
+
+
+def _ends_with_user(messages: tuple[InputMessage, ...]) -> tuple[InputMessage, ...]:
+    if not messages or messages[-1].role != "user":
+        raise ValueError("the last message must be the user's")
+    return messages
+
+
+def _kind_of_input(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "text"
+    return "messages" if isinstance(value, list | tuple) else None
+
+
+Messages = Annotated[
+    tuple[InputMessage, ...], AfterValidator(_ends_with_user), Field(json_schema_extra={"minItems": 1})
+]
+Input = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[Messages, Tag("messages")],
+    Discriminator(
+        _kind_of_input,
+        custom_error_type="input_type",
+        custom_error_message="must be a text, or a list of messages",
+    ),
+]
+
+
+class ContextInput(Wire):
+    """Data beside the input. Both are shown to the model as untrusted data, never as instructions."""
+
+    pinned: tuple[str, ...] = Field(default=(), max_length=100)
+    retrieved: tuple[str, ...] = Field(default=(), max_length=100)
+
+
+class SubmitRun(Wire):
+    """What a run shall do. `budget`, `max_llm_calls` and `timeout_seconds` narrow what agent and tenant allow."""
+
+    agent: Annotated[str, StringConstraints(min_length=1, max_length=128)] = Field(
+        description="`name` (its newest version) or `name@version`"
+    )
+    input: Input = Field(description="A text that says something, or messages that end with the user's")
+    user: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    timeout_seconds: float | None = Field(default=None, gt=0, le=10**9, allow_inf_nan=False)
+    budget: BudgetLimits = Field(default_factory=BudgetLimits)
+    max_llm_calls: int | None = Field(default=None, ge=1, le=500)
+    context: ContextInput = Field(default_factory=ContextInput)
+    priority: int = Field(default=0, ge=-1_000, le=1_000, description="Within the tenant; higher is sooner")
+    metadata: Metadata = Field(default_factory=dict)
+
+    def to_request(self) -> RunRequest:
+        return RunRequest(
+            agent=self.agent,
+            input=self.input
+            if isinstance(self.input, str)
+            else tuple(Message(role=Role(message.role), content=message.content) for message in self.input),
+            user=self.user,
+            timeout_seconds=self.timeout_seconds,
+            budget=self.budget,
+            max_llm_calls=self.max_llm_calls,
+            context=RunContextInput(pinned=self.context.pinned, retrieved=self.context.retrieved),
+            priority=self.priority,
+            metadata=self.metadata,
+        )
+
+
+class CancelRun(Wire):
+    reason: Annotated[str, StringConstraints(max_length=1_000)] | None = None
+
+
+class RunError(View):
+    code: str
+    detail: str
+
+
+class RunUsage(View):
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    model_calls: int
+    tool_calls: int
+    cost: str | None = Field(description="Null: no prices are known here yet")
+
+
+class RunBudget(View):
+    """The ceilings that hold for this run, and who set each one."""
+
+    limits: BudgetLimits
+    sources: dict[str, Literal["deployment", "tenant", "agent", "request"]]
+
+
+_RUN_EXAMPLE: Final = {
+    "id": "run_01kb3v7r5mfmqs6h2q9e8xw4zt",
+    "state": "completed",
+    "agent": "trip-planner",
+    "agent_version": 1,
+    "session_id": None,
+    "user": "ada",
+    "subject": "dev-service",
+    "input": "Four nights near Kyoto.",
+    "output": "Stay in Uji …",
+    "output_text": "Stay in Uji …",
+    "error": None,
+    "waiting_for": [],
+    "cancel_requested_at": None,
+    "prompt_version": "5b1c2d3e4f506172",
+    "prompt_fingerprint": "8f14e45fceea167a",
+    "model": "llama:default",
+    "usage": {
+        "input_tokens": 61,
+        "cached_tokens": 48,
+        "output_tokens": 120,
+        "model_calls": 1,
+        "tool_calls": 0,
+        "cost": None,
+    },
+    "budget": {"limits": {"max_output_tokens": 500}, "sources": {"max_output_tokens": "agent"}},
+    "depth": 0,
+    "path": ["trip-planner"],
+    "parent_run_id": None,
+    "resumes": None,
+    "metadata": {"ticket": "T-1"},
+    "created_at": "2026-01-31T12:00:00.000Z",
+    "started_at": "2026-01-31T12:00:00.004Z",
+    "ended_at": "2026-01-31T12:00:03.120Z",
+    "last_seq": 6,
+    "recoveries": 0,
+}
+
+
+def _describe_run(schema: dict[str, Any]) -> None:
+    require_all(schema)
+    schema["examples"] = [_RUN_EXAMPLE]
+
+
+class MessageView(View):
+    role: Role
+    content: str
+
+
+class RunView(View):
+    """A run as it is read back."""
+
+    model_config = ConfigDict(json_schema_extra=_describe_run)
+
+    id: str
+    state: RunState
+    agent: str
+    agent_version: int | None
+    session_id: str | None = Field(default=None, description="Null: runs belong to no session yet")
+    user: str | None
+    subject: str | None
+    input: str | list[MessageView]
+    output: Any = Field(description="The answer: the text of an agent that answers in prose")
+    output_text: str | None
+    error: RunError | None
+    waiting_for: list[str] = Field(default_factory=list, description="Ids of the approvals that a suspended run needs")
+    cancel_requested_at: Instant | None
+    prompt_version: str | None
+    prompt_fingerprint: str | None
+    model: str | None
+    usage: RunUsage
+    budget: RunBudget
+    depth: int = 0
+    path: list[str]
+    parent_run_id: str | None = Field(default=None, description="Null: runs have no children yet")
+    resumes: str | None = Field(default=None, description="Null: runs can't be resumed yet")
+    metadata: dict[str, str]
+    created_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
+    last_seq: int
+    recoveries: int
+
+
+class RunPage(View):
+    items: list[RunView]
+    next_cursor: str | None
+
+
+class EventView(View, extra="allow"):
+    """A stored event; what else it has depends on its kind. Ignore kinds that you don't know."""
+
+    seq: int
+    run_id: str
+    kind: str = Field(description=f"Those of this release: {', '.join(sorted(EVENT_KINDS))}")
+    at: Instant
+    invocation_id: str
+    v: int
+    iteration: int
+    author: str
+    actions: dict[str, Any]
+    final: bool
+    detail: str
+
+
+class EventPage(View):
+    items: list[EventView]
+    next_cursor: str | None
+
+
+def view_run(run: RunRecord) -> RunView:
+    return RunView(
+        id=run.run_id,
+        state=run.state,
+        agent=run.agent,
+        agent_version=run.agent_version,
+        user=run.user,
+        subject=run.subject,
+        input=run.input
+        if isinstance(run.input, str)
+        else [MessageView(role=message.role, content=message.content) for message in run.input],
+        output=run.output_text,
+        output_text=run.output_text,
+        error=None if run.error_code is None else RunError(code=run.error_code, detail=run.error_detail or ""),
+        cancel_requested_at=instant(run.cancel_requested_at),
+        prompt_version=run.prompt_version,
+        prompt_fingerprint=run.prompt_fingerprint,
+        model=run.model,
+        usage=RunUsage(
+            input_tokens=run.usage.input_tokens,
+            cached_tokens=run.usage.cached_tokens,
+            output_tokens=run.usage.output_tokens,
+            model_calls=run.model_calls,
+            tool_calls=run.tool_calls,
+            cost=None,
+        ),
+        budget=RunBudget(
+            limits=run.budget.limits,
+            sources={dimension: scope.value for dimension, scope in run.budget.sources.items()},
+        ),
+        path=[run.agent],
+        metadata=dict(run.metadata),
+        created_at=format_instant(run.created_at),
+        started_at=instant(run.started_at),
+        ended_at=instant(run.ended_at),
+        last_seq=run.last_seq,
+        recoveries=run.recoveries,
+    )

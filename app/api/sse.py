@@ -1,0 +1,119 @@
+"""Server-sent events: frames as text, and the answer that carries them.
+
+The framing, the disconnects and the shutdown are sse-starlette's. Two of its offers are not used: pings come from
+``service.follow``, which has to check the reader's key at each one, and every text is JSON in ASCII, so no line end
+of anybody's can end a frame early.
+
+A reader that leaves before its first byte: an async generator that was never entered runs no ``finally``, so
+nothing is subscribed to or counted before the first frame is asked for.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, assert_never, cast
+
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse, SendTimeoutError
+from starlette.types import Receive, Scope, Send
+
+from app.api.deps import ApiDeps, OpenStreams
+from app.events import to_wire_json
+from app.ids import RunId
+from app.ports.feed import AnswerDelta, AnswerSnapshot
+from app.ports.records import StoredEventRow
+from app.service.drain import Drain
+from app.service.follow import Farewell, Frame, KeepAlive
+
+if TYPE_CHECKING:
+    import anyio
+
+_RETRY_MILLISECONDS: Final = 3_000
+_LINE_END: Final = "\n"
+
+
+class EventStream(EventSourceResponse):
+    """The answer that is a run's event stream."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        frames: AsyncGenerator[Frame, None],
+        *,
+        deps: ApiDeps,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._streams = deps.streams
+        super().__init__(
+            _write(run_id, frames, deps.streams),
+            headers={**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            ping=0,
+            sep=_LINE_END,
+            send_timeout=deps.config.send_seconds,
+            # The library sees the server's signal, also where nobody else tells us of it.
+            shutdown_event=cast("anyio.Event", _BeginsDrain(deps.drain)),
+            shutdown_grace_period=deps.config.drain_seconds,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            # A reader that took nothing for so long: the server closes the connection.
+            self._streams.dropped()
+
+
+class _BeginsDrain:
+    """What sse-starlette sets when the server was told to stop."""
+
+    def __init__(self, drain: Drain) -> None:
+        self._drain = drain
+
+    def set(self) -> None:
+        self._drain.begin()
+
+
+async def _write(
+    run_id: RunId, frames: AsyncGenerator[Frame, None], streams: OpenStreams
+) -> AsyncGenerator[ServerSentEvent, None]:
+    streams.count += 1
+    try:
+        async with aclosing(frames):
+            yield ServerSentEvent(retry=_RETRY_MILLISECONDS, sep=_LINE_END)
+            async for frame in frames:
+                yield to_sse(run_id, frame)
+                if frame is Farewell.TOO_SLOW:
+                    streams.dropped()
+    finally:
+        streams.count -= 1
+
+
+def to_sse(run_id: RunId, frame: Frame) -> ServerSentEvent:
+    """Only stored events have an ``id``: it is what a reader comes back with."""
+    match frame:
+        case StoredEventRow():
+            data = wire_event(run_id, frame)
+            return ServerSentEvent(data, event=frame.kind, id=str(frame.seq), sep=_LINE_END)
+        case AnswerDelta():
+            return _text(
+                "answer_delta", iteration=frame.iteration, attempt=frame.attempt, offset=frame.offset, text=frame.text
+            )
+        case AnswerSnapshot():
+            return _text("answer_snapshot", iteration=frame.iteration, attempt=frame.attempt, text=frame.text)
+        case KeepAlive():
+            return ServerSentEvent(comment="ping", sep=_LINE_END)
+        case Farewell():
+            return ServerSentEvent(comment=frame.value, sep=_LINE_END)
+        case _:
+            assert_never(frame)
+
+
+def wire_event(run_id: RunId, event: StoredEventRow) -> str:
+    """A stored event as every reader is sent it, one line of JSON. A run is one invocation."""
+    return to_wire_json(
+        run_id=run_id, seq=event.seq, kind=event.kind, at=event.at, invocation_id=run_id, payload=event.payload
+    )
+
+
+def _text(event: str, **fields: str | int) -> ServerSentEvent:
+    return ServerSentEvent(json.dumps(fields, separators=(",", ":")), event=event, sep=_LINE_END)

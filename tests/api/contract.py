@@ -1,0 +1,67 @@
+"""openapi.yaml as a judge: every answer that a test gets is held against it."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from jsonschema import Draft202012Validator
+
+DESCRIPTION = Path(__file__).parents[2] / "openapi.yaml"
+
+
+@cache
+def load_description() -> dict[str, Any]:
+    return dict(yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8")))
+
+
+async def check_answer(response: httpx.Response) -> None:
+    """Raises AssertionError for an answer that openapi.yaml does not allow. A stream's body is left to its reader."""
+    described = find_answer(response.request.method, response.request.url.path, response.status_code)
+    _check_headers(described, response)
+    content = described.get("content")
+    if content is None or response.request.method == "HEAD":
+        assert await response.aread() == b"", "a body where none is described"
+        return
+    media_type = response.headers["content-type"].partition(";")[0]
+    assert media_type in content, f"{media_type} is not among {list(content)}"
+    if media_type.endswith("json"):
+        check_value(content[media_type]["schema"], json.loads(await response.aread()))
+
+
+def find_answer(method: str, path: str, status: int) -> dict[str, Any]:
+    """What is described for an answer. What no route answers is a problem all the same."""
+    description = load_description()
+    # RFC 9110: HEAD is GET without the content.
+    method = method.replace("HEAD", "GET")
+    for template, operations in description["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method.lower() in operations:
+            answers = operations[method.lower()]["responses"]
+            assert str(status) in answers, f"{method} {template} does not describe {status}"
+            return _resolve(answers[str(status)])
+    assert status in (404, 405), f"{status} from a route that is not described: {method} {path}"
+    return dict(description["components"]["responses"]["Problem404"])
+
+
+def check_value(schema: dict[str, Any], value: Any) -> None:
+    validator = Draft202012Validator({**schema, "components": load_description()["components"]})
+    problems = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
+    assert not problems, problems
+
+
+def _check_headers(described: dict[str, Any], response: httpx.Response) -> None:
+    assert response.headers["x-request-id"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+    for name, header in described.get("headers", {}).items():
+        if header.get("required"):
+            assert name in response.headers, f"{name} is missing"
+
+
+def _resolve(described: dict[str, Any]) -> dict[str, Any]:
+    reference = described.get("$ref")
+    if reference is None:
+        return described
+    return dict(load_description()["components"]["responses"][reference.rpartition("/")[2]])
