@@ -1,0 +1,134 @@
+"""The environment as one frozen value. Every variable is listed in docs/settings.md, which a test holds against this.
+
+Importing this file reads nothing: ``Settings.load`` does.
+"""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.errors import ConfigurationError
+from app.policy import BudgetLimits, DeadlineConfig, RetryConfig
+
+_PREFIX: Final = "RUNWRIGHT_"
+# Read by the installer and by the tests, not by the service.
+_FOREIGN: Final = frozenset(
+    {"RUNWRIGHT_CACHE_DIR", "RUNWRIGHT_PORTABLE", "RUNWRIGHT_POSTGRES_BIN", "RUNWRIGHT_TEST_SUPERUSER_URL"}
+)
+
+
+class ProcessRole(StrEnum):
+    """What a process does: take requests, drive runs, or both."""
+
+    ALL = "all"
+    API = "api"
+    WORKER = "worker"
+
+
+class Settings(BaseSettings):
+    """What an operator sets. Times are seconds, sizes are bytes."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    data_dir: Path = Field(
+        default=Path(".runwright"), description="where the embedded database, keys and server secrets live"
+    )
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    role: ProcessRole = Field(
+        default=ProcessRole.ALL,
+        description="`all`, `api` (no runs are driven) or `worker` (only health and metrics are served)",
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        description="a Postgres 15 or newer, as the application's role; without it an embedded one is started",
+    )
+    admin_database_url: SecretStr | None = Field(
+        default=None, description="the same database as the tables' owner: for `migrate` and `doctor`"
+    )
+    listen_database_url: SecretStr | None = Field(
+        default=None, description="the same database past a pooler that can't LISTEN"
+    )
+    allow_owner_role: bool = Field(
+        default=False, description="development only: let DATABASE_URL log in as the tables' owner"
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="seals cursors; the same in all processes. Without it one is made and kept in the data directory",
+    )
+    database_pool_size: int = Field(default=10, ge=1, le=1000, description="connections that one process holds at most")
+    model_path: Path | None = Field(default=None, description="a GGUF file; without it the small default model is used")
+    default_model: str | None = Field(
+        default=None, description="`provider:model` for agents that name none; without it `llama:default`"
+    )
+    context_tokens: int | None = Field(
+        default=None, ge=16, description="the model's window; without it what it was trained for, at most 8,192"
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=512, description="threads of the model; without it what affinity and quota allow"
+    )
+    temperature: float = Field(default=0.0, ge=0, le=10, description="sampling of the local model; 0 is greedy")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="sampling of the local model, where it is not greedy")
+    seed: int | None = Field(default=None, ge=0, le=2**32 - 2, description="with it, equal requests draw alike")
+    max_output_tokens: int = Field(
+        default=1024, ge=1, description="output tokens of one call of the local model where no budget says less"
+    )
+    plugins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Python files or modules, separated by commas, each with `register(registry)`"
+    )
+    slots: int = Field(default=16, ge=1, le=1000, description="runs that one worker drives at once")
+    lease_seconds: float = Field(
+        default=30.0, ge=1, le=3600, description="how long a run stays with a worker that says nothing"
+    )
+    max_recoveries: int = Field(default=3, ge=0, le=1000, description="after so many lost workers a run fails")
+    drain_seconds: float = Field(
+        default=20.0, ge=0, le=3600, description="how long running tools may go on when the process is told to stop"
+    )
+    budget: BudgetLimits = Field(
+        default=BudgetLimits.conservative(),
+        description="ceilings of every run, as JSON: dimensions that are left out are open. "
+        "Agents and requests can only narrow them",
+    )
+    deadlines: DeadlineConfig = Field(
+        default=DeadlineConfig(), description="default deadlines, as JSON; an agent's own replace them"
+    )
+    retry: RetryConfig = Field(
+        default=RetryConfig(), description="default retries, as JSON; an agent's own replace them"
+    )
+    max_queued_runs: int = Field(default=10_000, ge=1, description="queued runs of one tenant; past it 429")
+    max_request_bytes: int = Field(default=1_048_576, ge=1024, description="largest request body; past it 413")
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`"
+    )
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Reads the environment. Raises ConfigurationError ``invalid_settings`` that names each variable that is
+        wrong, also one that nobody reads: a misspelt setting must not be a silent default."""
+        environment = os.environ if environment is None else environment
+        known = {f"{_PREFIX}{name.upper()}" for name in cls.model_fields} | _FOREIGN
+        stray = sorted(name for name in environment if name.startswith(_PREFIX) and name not in known)
+        if stray:
+            raise ConfigurationError(f"nobody reads {', '.join(stray)}", code="invalid_settings")
+        try:
+            return cls()
+        except ValidationError as error:
+            problems = [f"{cls.variable(str(p['loc'][0]))}: {p['msg']}" for p in error.errors(include_input=False)]
+            raise ConfigurationError("; ".join(problems), code="invalid_settings") from None
+
+    @field_validator("plugins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @staticmethod
+    def variable(field: str) -> str:
+        """The environment variable of a field."""
+        return "DATABASE_URL" if field.lower() == "database_url" else f"{_PREFIX}{field.upper()}"

@@ -1,0 +1,70 @@
+"""The HTTP server, and its going away."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.errors import ConfigurationError
+from app.wiring.bounds import BoundedHeadProtocol
+from app.wiring.signals import StopSignals
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: it raises the signal again when it is done, and the default for that is
+    the end of the process, before runs were handed back and the database was closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """Listens at once, so that the port is known; serves in ``serve``."""
+
+    def __init__(self, app: FastAPI, *, host: str, port: int, drain_seconds: float) -> None:
+        self._socket = _bind(host, port)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                http=BoundedHeadProtocol,
+                server_header=False,
+                # Open streams are told to end; what does not end by then is cut.
+                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            )
+        )
+
+    @property
+    def address(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(self, signals: StopSignals, *, on_stop: Callable[[], None]) -> None:
+        """Until a signal or ``stop``. ``on_stop`` is called when a signal comes; a second one does not wait."""
+
+        def hear() -> None:
+            if self._server.should_exit:
+                self._server.force_exit = True
+            self._server.should_exit = True
+            on_stop()
+
+        with signals.tell(hear):
+            await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        # Python adds the address in its own words.
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        raise ConfigurationError(f"can't listen on {host}:{port}: {reason}", code="address_unavailable") from None

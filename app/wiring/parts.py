@@ -1,0 +1,60 @@
+"""The parts that do without a database: plugins, tools, hooks, models."""
+
+from dataclasses import dataclass
+
+from app.hooks import HookRegistry, InjectionGuard
+from app.observability import get_logger
+from app.ports.model import ModelProvider
+from app.providers import LlamaConfig, LlamaProvider, ModelRouter
+from app.settings import Settings
+from app.tools import ToolRegistry
+from app.wiring.catalogue import LiveCatalogue
+from app.wiring.plugins import PluginRegistry, load_plugins
+
+LOCAL_PROVIDER = "llama"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What agents are made of in this process. ``llama`` is None where nothing here runs the local model."""
+
+    tools: ToolRegistry
+    hooks: HookRegistry
+    router: ModelRouter
+    catalogue: LiveCatalogue
+    llama: LlamaProvider | None
+
+
+def build_parts(settings: Settings) -> Parts:
+    """Loads the plugins and puts the registries together. No model is loaded yet. Raises ConfigurationError."""
+    tools, hooks = ToolRegistry(), HookRegistry()
+    hooks.add_guardrail("injection_guard", InjectionGuard())
+    registry = PluginRegistry(tools=tools, hooks=hooks, taken_provider_names=(LOCAL_PROVIDER,))
+    load_plugins(",".join(settings.plugins), registry)
+    hooks.seal()
+    llama = LlamaProvider(_llama_config(settings), on_warning=_warn) if _wants_local_model(settings) else None
+    providers: list[ModelProvider] = [*([llama] if llama is not None else []), *registry.providers.values()]
+    router = ModelRouter(providers, default_model=settings.default_model or f"{LOCAL_PROVIDER}:default")
+    return Parts(tools=tools, hooks=hooks, router=router, catalogue=LiveCatalogue(tools, hooks, router), llama=llama)
+
+
+def _wants_local_model(settings: Settings) -> bool:
+    """A deployment that names another default and no file has no use for the small model that comes along."""
+    default = settings.default_model or f"{LOCAL_PROVIDER}:default"
+    return settings.model_path is not None or default.startswith(f"{LOCAL_PROVIDER}:")
+
+
+def _llama_config(settings: Settings) -> LlamaConfig:
+    return LlamaConfig(
+        model_path=settings.model_path,
+        context_tokens=settings.context_tokens,
+        threads=settings.threads,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=settings.seed,
+        max_output_tokens=settings.max_output_tokens,
+    )
+
+
+def _warn(message: str) -> None:
+    get_logger("runwright.llama").warning("llama_warning", told=message)
