@@ -1,0 +1,133 @@
+"""Where services run: on a database of a server, or with the Postgres that comes along."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+
+from app.execution.system import Uuid7Ids
+from app.store.admin import PostgresAdminStore
+from app.store.audits import audit
+from app.store.database import Database, DatabaseConfig
+from app.wiring.first_keys import FirstKeys, make_keys
+from tests.acceptance.client import TOOLS, Caller
+from tests.acceptance.service import Child, Place, Service, Stage
+from tests.conftest import DatabaseUrls
+
+SECRET_KEY: Final = "the same for all processes of these tests"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A migrated database with keys, on which services can be started. They are killed at the end of its scope."""
+
+    urls: DatabaseUrls
+    keys: FirstKeys
+    stage: Stage
+    stack: ExitStack
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**self.stage.env, "DATABASE_URL": self.urls.app_url, "RUNWRIGHT_SECRET_KEY": SECRET_KEY}
+
+    def start(self, **settings: str) -> Service:
+        """A service on this database; ``lease_seconds="2"`` is RUNWRIGHT_LEASE_SECONDS."""
+        return start(self.stack, {**self.env, **as_variables(settings)})
+
+    def call(self, service: Service) -> Caller:
+        """A caller with the service's key, whose agent ``player`` is stored."""
+        return call(self.stack, service.address, self.keys.service)
+
+    def visit(self, service: Service) -> Caller:
+        """A caller with the service's key, where nothing is stored."""
+        return visit(self.stack, service.address, self.keys.service)
+
+    def ask(self, query: str) -> Any:
+        """One value, asked as the superuser."""
+
+        async def ask() -> Any:
+            connection = await asyncpg.connect(self.urls.superuser_url)
+            try:
+                return await connection.fetchval(query)
+            finally:
+                await connection.close()
+
+        return asyncio.run(ask())
+
+    def count_connections(self, where: str = "true") -> int:
+        """The service's connections to this database."""
+        of_service = "datname = current_database() AND application_name = 'runwright'"
+        return int(self.ask(f"SELECT count(*) FROM pg_stat_activity WHERE {of_service} AND {where}"))
+
+    def audit(self) -> Mapping[str, tuple[str, ...]]:
+        """Each of the durability promises that does not hold in the database, with runs that break it."""
+
+        async def ask() -> Mapping[str, tuple[str, ...]]:
+            database = Database(DatabaseConfig(url=self.urls.superuser_url, pool_size=1))
+            try:
+                async with database.begin() as connection:
+                    return await audit(connection)
+            finally:
+                await database.close()
+
+        return asyncio.run(ask())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    """A data folder: services on it share the Postgres that comes along."""
+
+    place: Place
+    stage: Stage
+    stack: ExitStack
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**self.stage.env, **self.place.env}
+
+    def start(self, **settings: str) -> Service:
+        return start(self.stack, {**self.env, **as_variables(settings)})
+
+    def call(self, service: Service) -> Caller:
+        keys = json.loads((self.place.path / "dev-keys.json").read_text())
+        return call(self.stack, service.address, keys["service"])
+
+
+def start(stack: ExitStack, env: Mapping[str, str]) -> Service:
+    return stack.enter_context(closing(Service.start(env)))
+
+
+def visit(stack: ExitStack, address: str, key: str) -> Caller:
+    return stack.enter_context(closing(Caller(address, key)))
+
+
+def call(stack: ExitStack, address: str, key: str) -> Caller:
+    caller = visit(stack, address, key)
+    caller.put_agent("player", tools=TOOLS)
+    return caller
+
+
+def as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"RUNWRIGHT_{name.upper()}": value for name, value in settings.items()}
+
+
+def add_keys(urls: DatabaseUrls) -> FirstKeys:
+    async def add() -> FirstKeys:
+        database = Database(DatabaseConfig(url=urls.admin_url, pool_size=1))
+        try:
+            return await make_keys(PostgresAdminStore(database, Uuid7Ids()), "acceptance")
+        finally:
+            await database.close()
+
+    return asyncio.run(add())
+
+
+def run_command(stack: ExitStack, *arguments: str, env: Mapping[str, str]) -> Child:
+    """A command, run to its end."""
+    child = stack.enter_context(closing(Child(*arguments, env=env)))
+    child.wait()
+    return child
