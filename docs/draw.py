@@ -1,0 +1,86 @@
+"""Writes the parts of docs/ that are drawn from the code: ``make docs``. A test fails when they are stale.
+
+A drawn part stands between ``<!-- name -->`` and ``<!-- /name -->``.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from app.cli.settings import render_settings
+from app.events import EVENT_CLASSES, EventBody
+from app.run.causes import STATE_BY_CODE
+from app.run.state import Phase
+from app.run.transitions import TABLE
+
+DOCS = Path(__file__).parent
+
+
+def draw_transitions() -> str:
+    """A Mermaid diagram: one arrow for all events that lead from one phase to another."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> new"]
+    for phase, moves in TABLE.items():
+        for target in Phase:
+            labels = sorted(label for label, to in moves.items() if to is target and target is not phase)
+            if labels:
+                lines.append(f"    {phase.value} --> {target.value}: {', '.join(labels).replace(':', ' ')}")
+    lines += ["    ended --> [*]", "```"]
+    return "\n".join(lines)
+
+
+def draw_events() -> str:
+    """Every kind with its own fields and what it tells."""
+    lines = ["| kind | carries | told when |", "| --- | --- | --- |"]
+    for cls in sorted(EVENT_CLASSES, key=lambda cls: str(cls.model_fields["kind"].default)):
+        own = [name for name in cls.model_fields if name not in EventBody.model_fields and name != "kind"]
+        fields = ", ".join(f"`{name}`" for name in own)
+        lines.append(f"| `{cls.model_fields['kind'].default}` | {fields} | {_first_sentence(cls)} |")
+    return "\n".join(lines)
+
+
+def _first_sentence(cls: type[EventBody]) -> str:
+    text = inspect.getdoc(cls) if cls.__doc__ else ""
+    return " ".join((text or "").split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def draw_causes() -> str:
+    """Error code to terminal state."""
+    lines = ["| `error.code` | state |", "| --- | --- |"]
+    lines += [
+        f"| {'none' if code is None else f'`{code}`'} | `{state.value}` |" for code, state in STATE_BY_CODE.items()
+    ]
+    return "\n".join(lines)
+
+
+DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "settings.md": {"settings": render_settings},
+    "run-loop.md": {"transitions": draw_transitions, "events": draw_events, "causes": draw_causes},
+}
+
+
+def redraw(name: str) -> tuple[str, str]:
+    """A file's text as it is, and as it should be. Raises ValueError where a marker is missing."""
+    before = (DOCS / name).read_text(encoding="utf-8")
+    after = before
+    for part, draw in DRAWN[name].items():
+        pattern = re.compile(rf"(<!-- {part} -->\n).*?(<!-- /{part} -->)", re.DOTALL)
+        found = pattern.search(after)
+        if found is None:
+            raise ValueError(f"{name} has no place for {part}")
+        head, tail = found[1], found[2]
+        after = f"{after[: found.start()]}{head}\n{draw()}\n\n{tail}{after[found.end() :]}"
+    return before, after
+
+
+def main() -> None:
+    for name in DRAWN:
+        before, after = redraw(name)
+        if before != after:
+            (DOCS / name).write_text(after, encoding="utf-8")
+            sys.stdout.write(f"{name} was redrawn\n")
+
+
+if __name__ == "__main__":
+    main()
