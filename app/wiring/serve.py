@@ -15,6 +15,7 @@ from app.store.gauges import PostgresGauges
 from app.store.migrate import migrate
 from app.wiring.first_keys import FIRST_TENANT, FirstKeys, ensure_dev_keys
 from app.wiring.http import HttpServer
+from app.wiring.limits import raise_file_limit
 from app.wiring.parts import build_parts
 from app.wiring.process import Process, build_process
 from app.wiring.schema import open_server
@@ -25,6 +26,7 @@ async def serve(settings: Settings) -> None:
     """Serves until it is told to stop, also where that is while it starts. Raises ConfigurationError, at the start,
     for what can't work; StoreUnavailable when the database does not answer then."""
     configure_logs(level=settings.log_level)
+    raise_file_limit()
     task = asyncio.current_task()
     assert task is not None
     with StopSignals(otherwise=task.cancel) as signals:
