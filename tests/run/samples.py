@@ -41,7 +41,8 @@ from app.events import (
     WorkOrphaned,
 )
 from app.ids import ApprovalId
-from app.run import Phase
+from app.run import Phase, Plan, Terminate
+from app.run.causes import Cause
 from app.run.transitions import label_of
 from tests.builders import (
     acting_log,
@@ -155,3 +156,14 @@ def log_before(phase: Phase, label: str) -> tuple[AnyEvent, ...]:
 def sample(phase: Phase, label: str) -> AnyEvent:
     """An event of that row, as a run in that phase would meet it."""
     return _WHILE_THINKING.get(label, SAMPLES[label]) if phase is Phase.THINKING else SAMPLES[label]
+
+
+def cause_of(planned: Plan) -> Cause:
+    """Why the planned end comes."""
+    assert isinstance(planned.command, Terminate)
+    return planned.command.cause
+
+
+def cap_of(planned: Plan) -> tuple[str | None, str | None]:
+    cause = cause_of(planned)
+    return cause.code, cause.cap
