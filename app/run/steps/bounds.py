@@ -1,5 +1,5 @@
 """Which bound stops a run before its next step. The order of the questions is the contract: the first one names the
-end (the run loop's decisions, "Checks that bind together")."""
+end (docs/run-loop.md, "How it ends")."""
 
 from app.events import BudgetRefused, DeadlineExceeded
 from app.run.causes import Cause
