@@ -37,6 +37,7 @@ class Worker:
         self._leases: dict[RunId, Lease] = {}
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
+        self._ending_asked = asyncio.Event()
 
     @property
     def active(self) -> int:
@@ -52,7 +53,8 @@ class Worker:
         """Claims and drives until drained. What breaks the heartbeat breaks the worker: no lease lapses unseen."""
         try:
             async with asyncio.TaskGroup() as group:
-                keepers = [group.create_task(self._keep_leases()), group.create_task(self._hear_cancels())]
+                jobs = (self._keep_leases, self._hear_cancels, self._keep_ending)
+                keepers = [group.create_task(job()) for job in jobs]
                 while not self._drain.is_cancelled:
                     await self._fill()
                 await self._finish()
@@ -145,6 +147,13 @@ class Worker:
             await self._runtime.feed.wait_for_cancel(self._config.poll_seconds)
             if any(run_id in self._leases for run_id in self._runtime.feed.cancels_heard()):
                 await self._renew()
+            self._ending_asked.set()
+
+    async def _keep_ending(self) -> None:
+        """Apart from the listening: what is told of an end may take its time, and cancels of running runs must not."""
+        while True:
+            await self._ending_asked.wait()
+            self._ending_asked.clear()
             await self._end_queued()
 
     async def _end_queued(self) -> None:

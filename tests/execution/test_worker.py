@@ -1,6 +1,7 @@
 """A worker claims what it has slots for, and nothing that happens to one run reaches another."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from pydantic import ValidationError
@@ -8,10 +9,12 @@ from pydantic import ValidationError
 from app.errors import LeaseLost
 from app.events import RunState
 from app.execution.worker import WorkerConfig
-from app.ids import TenantId
-from app.ports.records import CancelWish
+from app.ids import RunId, TenantId, WorkerId
+from app.ports.records import CancelWish, Claim
+from app.testing import FakeClock
 from tests.execution.fakes import Recorder, Stall, StreamingProvider, call, let_others_run, make_tool, say
-from tests.execution.workers import AWAY, at_work, bench_for, until_ended, watched
+from tests.execution.support import Bench
+from tests.execution.workers import AWAY, WatchedStore, at_work, bench_for, until_ended, watched
 
 
 async def test_a_worker_drives_what_is_queued() -> None:
@@ -59,6 +62,29 @@ async def test_a_queued_run_that_is_cancelled_ends_while_every_slot_is_taken() -
         await until_ended(bench, waiting)
         assert bench.store.record(waiting).state is RunState.CANCELLED
         assert watched(bench).limits == [1]
+
+
+class SlowEnding(WatchedStore):
+    """Takes its time over runs that only need to end."""
+
+    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        await asyncio.Event().wait()
+        return ()
+
+
+async def test_a_running_run_hears_its_cancel_while_a_queued_one_takes_its_time_to_end() -> None:
+    stall = Stall()
+    model = StreamingProvider("Hello", stall=stall)
+    bench = Bench(model, clock=FakeClock(auto_advance=False), store=SlowEnding)
+    run_id = await bench.submit()
+    async with at_work(bench):
+        await stall.reached.wait()
+        bench.feed.announce_cancel(RunId("run_other"))
+        await let_others_run()
+        await bench.store.request_cancel(run_id, CancelWish(reason="enough", requested_by="ada"))
+        bench.feed.announce_cancel(run_id)
+        await until_ended(bench, run_id)
+    assert bench.store.record(run_id).state is RunState.CANCELLED
 
 
 async def test_the_bell_wakes_an_idle_worker() -> None:
