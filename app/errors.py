@@ -40,6 +40,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 
@@ -128,9 +129,11 @@ class TooManyRequests(RequestError):
 
 
 class ConfigurationError(AdkError):
-    """Something was declared that the deployment does not have. Refused before anything starts."""
+    """Something was declared that the deployment does not have. Refused before anything starts; where it could only be
+    found in the middle, ``run`` is the run that ended by it."""
 
     code = "configuration_error"
+    run: object | None = None
 
 
 class RunError(AdkError):
@@ -150,7 +153,26 @@ class DeadlineExceededError(CancelledError):
 
 
 class BudgetExceededError(RunError):
+    """A budget has no room left. ``source`` is the scope whose ceiling it was; what is not known is None."""
+
     code = "budget_exhausted"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        dimension: str | None = None,
+        limit: Decimal | float | None = None,
+        used: Decimal | float | None = None,
+        requested: Decimal | float | None = None,
+        source: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.dimension = dimension
+        self.limit = limit
+        self.used = used
+        self.requested = requested
+        self.source = source
 
 
 class LoopLimitError(RunError):

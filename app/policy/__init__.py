@@ -1,24 +1,56 @@
-"""Rules that bound a run, as values and pure functions: budgets, deadlines, retries, caps, effects."""
+"""Rules that bound a run, as values and pure functions: budgets and the ledger, prices, deadlines, retries, caps,
+effects, approvals."""
 
+from app.policy.approvals import (
+    ApprovalDecision,
+    ApprovalDenial,
+    ApprovalRecord,
+    Verdict,
+    arguments_digest,
+    judge_decision,
+)
 from app.policy.budget import BudgetLimits, ResolvedBudget, Scope, most_restrictive
+from app.policy.concurrency import ConcurrencyConfig
 from app.policy.deadlines import Deadline, DeadlineConfig
 from app.policy.effects import Effect, Indeterminate, idempotency_key, is_safe_to_repeat
+from app.policy.history import HistoryPolicy
+from app.policy.ledger import Reservation, RunBudget, Spend, UnlimitedBudget
 from app.policy.loop import LoopConfig, call_signature
+from app.policy.prices import Amount, Price, cost_of, read_amount, write_amount
+from app.policy.repair import RepairConfig
 from app.policy.retry import RetryConfig, RetryPlan
 
 __all__ = [
+    "Amount",
+    "ApprovalDecision",
+    "ApprovalDenial",
+    "ApprovalRecord",
     "BudgetLimits",
+    "ConcurrencyConfig",
     "Deadline",
     "DeadlineConfig",
     "Effect",
+    "HistoryPolicy",
     "Indeterminate",
     "LoopConfig",
+    "Price",
+    "RepairConfig",
+    "Reservation",
     "ResolvedBudget",
     "RetryConfig",
     "RetryPlan",
+    "RunBudget",
     "Scope",
+    "Spend",
+    "UnlimitedBudget",
+    "Verdict",
+    "arguments_digest",
     "call_signature",
+    "cost_of",
     "idempotency_key",
     "is_safe_to_repeat",
+    "judge_decision",
     "most_restrictive",
+    "read_amount",
+    "write_amount",
 ]
