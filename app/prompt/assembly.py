@@ -5,7 +5,6 @@ guarded by ``tests/test_prompt.py::TestTheLayerOrderIsFixed``.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,7 +13,9 @@ from typing import Any, Final
 from app.agents import Agent, ToolDeclaration
 from app.conversation import Message, Role, settle_dangling_calls
 from app.errors import ConfigurationError
-from app.prompt.tokens import CountTokens, approximate_tokens
+from app.prompt.canonical import to_canonical_json
+from app.prompt.contract import write_contract
+from app.prompt.tokens import CountTokens, Tokenizer, approximate_tokens
 from app.prompt.untrusted import wrap_untrusted
 
 
@@ -41,7 +42,7 @@ class Prompt:
     """One turn's prompt. ``layers`` labels each message; declarations (layer TOOLS) travel in their own field.
 
     ``fingerprint``: 16 hex digits over the prefix; equal ones mean that an evaluated prefix can be taken again.
-    ``version``: 16 hex digits over instructions and declarations: which prompt design made this run.
+    ``version``: 16 hex digits over instructions, declarations and the output schema: which design made this run.
     ``prefix_tokens`` counts messages and declarations of the prefix with the tokenizer that assembly was given.
     """
 
@@ -66,23 +67,30 @@ class Prompt:
         return replace(self, layers=(*kept, *_spoken(conversation)))
 
 
-def assemble_prompt(
+def assemble_prompt(  # noqa: PLR0913 - a name for each thing that a prompt is made of
     agent: Agent,
     conversation: Sequence[Message],
     *,
     tools: Iterable[ToolDeclaration] = (),
     pinned: Sequence[str] = (),
     retrieved: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
     count_tokens: CountTokens = approximate_tokens,
+    output_schema: dict[str, Any] | None = None,
+    enforces_schema: bool = False,
 ) -> Prompt:
     """Composes one turn. ``conversation`` is history in its order, then the new input, last.
 
-    Declarations are filtered to the agent's allowlist and sorted by name. Raises ConfigurationError where two tools
-    share a name: the model could not tell which it was calling.
+    Declarations are filtered to the agent's allowlist and sorted by name. ``output_schema`` is told to the model
+    behind the instructions, unless the provider enforces it. Tokens are counted by ``tokenizer``, or by
+    ``count_tokens`` where there is none. Raises ConfigurationError where two tools share a name: the model could not
+    tell which it was calling.
     """
+    count = count_tokens if tokenizer is None else tokenizer.count
     declarations = _declarations(agent, tools)
+    told = None if enforces_schema else output_schema
     layers = (
-        (PromptLayer.SYSTEM, Message(role=Role.SYSTEM, content=agent.instructions)),
+        (PromptLayer.SYSTEM, Message(role=Role.SYSTEM, content=_instructions(agent, told))),
         *((PromptLayer.PINNED, _context(text, "pinned")) for text in pinned),
         *((PromptLayer.RETRIEVED, _context(text, "retrieved")) for text in retrieved),
         *_spoken(conversation),
@@ -94,10 +102,22 @@ def assemble_prompt(
         layers=layers,
         declarations=declarations,
         fingerprint=_digest({"messages": spoken, "tools": declared}),
-        version=_digest({"instructions": agent.instructions, "tools": declared}),
-        prefix_tokens=sum(count_tokens(message.content) for message in prefix)
-        + sum(count_tokens(_canonical(declaration)) for declaration in declared),
+        version=_digest(_design(agent, declared, output_schema)),
+        prefix_tokens=sum(count(message.content) for message in prefix)
+        + sum(count(to_canonical_json(declaration)) for declaration in declared),
     )
+
+
+def _instructions(agent: Agent, told_schema: dict[str, Any] | None) -> str:
+    if told_schema is None:
+        return agent.instructions
+    return f"{agent.instructions}\n\n{write_contract(told_schema)}"
+
+
+def _design(agent: Agent, declared: list[dict[str, Any]], output_schema: dict[str, Any] | None) -> dict[str, Any]:
+    design = {"instructions": agent.instructions, "tools": declared}
+    # Left out where there is none: the versions of older runs stay comparable.
+    return design if output_schema is None else {**design, "output_schema": output_schema}
 
 
 def _spoken(conversation: Sequence[Message]) -> tuple[tuple[PromptLayer, Message], ...]:
@@ -117,9 +137,5 @@ def _context(text: str, source: str) -> Message:
     return Message(role=Role.SYSTEM, content=wrap_untrusted(text, source=source))
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def _digest(value: Any) -> str:
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()[:16]
+    return hashlib.sha256(to_canonical_json(value).encode()).hexdigest()[:16]

@@ -116,6 +116,10 @@ def test_the_fingerprint_of_a_prefix_is_the_same_in_every_release() -> None:
     assert _BASE.fingerprint == "94b6a681d9fb0118"
 
 
+def test_the_version_of_a_design_without_output_schema_is_the_same_in_every_release() -> None:
+    assert _BASE.version == "f477500228b7cb0c"
+
+
 def test_the_next_turns_prompt_begins_with_the_prefix_of_this_one() -> None:
     later = assemble_prompt(
         _AGENT, (_ASK, said_by_model("Done."), said_by_user("More.")), tools=(_SET, _LOOK), pinned=("a case file",)
@@ -199,6 +203,19 @@ def test_prefix_tokens_grow_with_pinned_context_and_with_declarations() -> None:
 
 def test_without_a_tokenizer_four_characters_are_a_token() -> None:
     assert assemble_prompt(build_agent(instructions="12345678"), (_ASK,)).prefix_tokens == 2
+
+
+class _Words:
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+
+def test_a_tokenizer_counts_the_prefix() -> None:
+    assert assemble_prompt(_AGENT, (_ASK,), tokenizer=_Words()).prefix_tokens == 2
+
+
+def test_a_tokenizer_goes_before_a_function_that_counts() -> None:
+    assert assemble_prompt(_AGENT, (_ASK,), tokenizer=_Words(), count_tokens=len).prefix_tokens == 2
 
 
 def test_a_prompt_that_is_continued_is_the_one_that_would_be_assembled_anew() -> None:
