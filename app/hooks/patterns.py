@@ -31,7 +31,7 @@ class PatternRedactor:
     ) -> None:
         self.name = name
         self._replacement = replacement
-        self._expressions = [_compile(pattern) for pattern in patterns]
+        self._expressions = [compile_pattern(pattern) for pattern in patterns]
         if literals:
             if "" in literals:
                 raise ValueError("an empty literal would be found everywhere")
@@ -55,7 +55,7 @@ class PatternRedactor:
         return GuardrailDecision(redacted=redacted, reason=f"{total} redacted", signals=("redacted",))
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         expression = re.compile(pattern)
     except re.error as error:

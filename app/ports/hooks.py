@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from app.ids import RunId, TenantId
 
@@ -56,7 +56,8 @@ class HookDecision:
 class HookSubject:
     """Facts, not handles: nothing in it can widen a scope, drop a hook or raise a cap.
 
-    ``content`` is the text of the message, response, arguments (JSON) or result at this point.
+    ``content`` is the text of the message, response, arguments (JSON) or result at this point. ``model`` is the one
+    that is asked, ``configured_model`` the one that the run was set up with; both are full names, ``provider:model``.
     """
 
     point: HookPoint
@@ -67,6 +68,7 @@ class HookSubject:
     iteration: int
     content: str
     model: str | None = None
+    configured_model: str | None = None
     tool: str | None = None
     state: str | None = None
 
@@ -100,12 +102,26 @@ class Guardrail(Protocol):
     async def check_output(self, text: str) -> GuardrailDecision: ...
 
 
+@runtime_checkable
+class Inspector(Guardrail, Protocol):
+    """A guardrail that also says what it finds in content which others wrote, such as a tool's result.
+
+    ``inspect`` decides nothing: it names signals, none where it finds nothing.
+    """
+
+    def inspect(self, text: str) -> Sequence[str]: ...
+
+
 class Hooks(Protocol):
     """The hooks and guardrails that this process has, by name."""
 
     def hook(self, name: str) -> Hook | None: ...
 
     def guardrail(self, name: str) -> Guardrail | None: ...
+
+    def seal(self) -> None:
+        """Closes the collection, for good: a run is judged by what was there when it started."""
+        ...
 
     def deployment_hooks(self) -> Sequence[Hook]:
         """Hooks of the deployment: they run first, and no agent can drop them."""
