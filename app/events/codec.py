@@ -23,7 +23,8 @@ def encode_event(body: AnyEvent) -> str:
     """The stored form of an event: ASCII JSON without ``kind``, which has its own column. Raises ValueError for a
     number that JSON does not have."""
     # Not mode="json": there, infinity among a call's arguments becomes null without a word.
-    fields = body.model_dump(exclude={"kind", "actions"})
+    newer = {name for name, version in body.ADDED_IN.items() if version > body.v}
+    fields = body.model_dump(exclude={"kind", "actions", *newer})
     fields["actions"] = body.actions.model_dump(exclude_none=True)
     stored = _dump(fields)
     # Also where a whole character outside the BMP is written, which cleaning leaves as it is.

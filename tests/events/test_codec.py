@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -117,6 +118,29 @@ def test_the_kind_is_not_stored_twice() -> None:
 
 def test_actions_that_nobody_asked_for_are_left_out() -> None:
     assert json.loads(encode_event(OutputValidated()))["actions"] == {}
+
+
+def test_an_event_of_an_older_version_is_written_without_what_came_later() -> None:
+    assert "signals" not in json.loads(encode_event(ToolResult(**_CALL, v=1, content="x")))
+
+
+def test_an_event_of_the_latest_version_is_written_with_it_also_where_it_says_nothing() -> None:
+    assert json.loads(encode_event(ToolResult(**_CALL, content="x")))["signals"] == []
+
+
+def test_an_event_of_an_older_version_keeps_its_version() -> None:
+    assert decode_again(ToolResult(**_CALL, v=1, content="x")) == ToolResult(**_CALL, v=1, content="x")
+
+
+@pytest.mark.parametrize("cost", ["0", "0.000000000001", "1000000000000", "0.10", "1E-7", "12345678901234567890.123"])
+def test_a_cost_comes_back_with_every_digit_and_without_an_exponent(cost: str) -> None:
+    stored = encode_event(
+        ModelResponded(attempt=1, text="", stop_reason=StopReason.STOP, usage=Usage(), cost=Decimal(cost))
+    )
+    assert json.loads(stored)["cost"] == format(Decimal(cost), "f")
+    read = decode_event("model_response", stored)
+    assert isinstance(read, ModelResponded)
+    assert read.cost == Decimal(cost)
 
 
 def test_an_event_without_optional_fields_decodes_to_its_defaults() -> None:

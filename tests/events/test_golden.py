@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -18,8 +18,13 @@ def read_golden(path: Path) -> tuple[str, str]:
     return golden["kind"], json.dumps(golden["payload"], ensure_ascii=True, separators=(",", ":"))
 
 
-def versions_of(kind: type[EventBody]) -> tuple[int, ...]:
-    return get_args(kind.model_fields["v"].annotation)
+def versions_of(kind: type[EventBody]) -> range:
+    return range(1, kind.latest_version() + 1)
+
+
+def newer_than(body: EventBody) -> set[str]:
+    """Fields that the event's version does not have yet."""
+    return {name for name, version in body.ADDED_IN.items() if version > body.v}
 
 
 def left_at_default(body: EventBody) -> set[str]:
@@ -59,8 +64,31 @@ def test_what_a_log_holds_decodes_and_is_written_again_byte_for_byte(path: Path)
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
-def test_a_file_sets_every_field_to_something_telling(path: Path) -> None:
-    assert left_at_default(decode_event(*read_golden(path))) <= {"v", "kind"}
+def test_a_file_sets_every_field_that_its_version_has_to_something_telling(path: Path) -> None:
+    body = decode_event(*read_golden(path))
+    assert left_at_default(body) - {"v", "kind"} == newer_than(body)
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_a_file_has_exactly_the_fields_of_its_version(path: Path) -> None:
+    kind, payload = read_golden(path)
+    body = decode_event(kind, payload)
+    assert set(json.loads(payload)) == set(type(body).model_fields) - {"kind"} - newer_than(body)
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+def test_what_is_written_now_is_of_the_latest_version(cls: type[EventBody]) -> None:
+    assert cls.model_fields["v"].default == cls.latest_version()
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+def test_every_version_after_the_first_brought_a_field(cls: type[EventBody]) -> None:
+    assert set(cls.ADDED_IN.values()) == set(versions_of(cls)) - {1}
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+def test_a_field_that_came_later_may_be_missing(cls: type[EventBody]) -> None:
+    assert {name for name in cls.ADDED_IN if cls.model_fields[name].is_required()} == set()
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)

@@ -1,6 +1,7 @@
 """The union is frozen: what a run tells, and what the service adds."""
 
 import pytest
+from pydantic import ValidationError
 
 from app.events import EVENT_CLASSES, EVENT_KINDS, EventBody, OutputValidated, RunEvent
 from app.ids import RunId
@@ -62,6 +63,17 @@ def test_the_kinds_are_the_specifications() -> None:
 @pytest.mark.parametrize("cls", EVENT_CLASSES)
 def test_an_event_can_not_be_changed(cls: type[EventBody]) -> None:
     assert (cls.model_config["frozen"], cls.model_config["extra"]) == (True, "forbid")
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+def test_a_version_of_a_later_release_is_refused(cls: type[EventBody]) -> None:
+    with pytest.raises(ValidationError, match=f"version {cls.latest_version() + 1} of this kind is not known here"):
+        cls.model_validate({"v": cls.latest_version() + 1})
+
+
+def test_versions_count_from_one() -> None:
+    with pytest.raises(ValidationError, match="version 0 of this kind is not known here"):
+        OutputValidated(v=0)
 
 
 def test_a_stored_event_tells_the_kind_of_its_body() -> None:

@@ -1,6 +1,7 @@
 """Tool calls, one by one and as a turn."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,7 +28,8 @@ class AboutCall(EventBody):
 
 
 class TurnCleared(EventBody):
-    """Every call of the turn may go out, with these arguments; nobody is asked again."""
+    """Bounds and hooks let every call of the turn pass, with these arguments; none of them is asked again. Where a
+    person is asked too, his answer follows."""
 
     kind: Literal["turn_cleared"] = "turn_cleared"
     calls: tuple[ClearedCall, ...]
@@ -43,10 +45,15 @@ class ToolCalled(AboutCall):
 
 
 class ToolResult(AboutCall):
-    """``content`` is the text that the model reads, already wrapped as untrusted data."""
+    """``content`` is the text that the model reads, already wrapped as untrusted data. ``signals`` name what looks like
+    an instruction in it."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"signals": 2}
 
     kind: Literal["tool_result"] = "tool_result"
+    v: int = 2
     content: str
+    signals: tuple[str, ...] = ()
 
 
 class ToolResultTruncated(AboutCall):

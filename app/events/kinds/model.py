@@ -1,11 +1,12 @@
 """Prompt, model and answer."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from app.conversation import StopReason, ToolCall, Usage
-from app.events.body import EventBody
+from app.events.body import Cost, EventBody
 from app.ids import CallId
 
 
@@ -55,19 +56,28 @@ class ModelFellBack(EventBody):
 
 
 class ModelCall(EventBody):
-    """Stored before the model is called. ``estimated_input_tokens`` is charged if nobody learns what it used."""
+    """Stored before the model is called. ``estimated_input_tokens`` and, where the model has a price,
+    ``estimated_cost`` are charged if nobody learns what it used."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"estimated_cost": 2}
 
     kind: Literal["model_call"] = "model_call"
+    v: int = 2
     attempt: int
     model: str
     estimated_input_tokens: int
     max_output_tokens: int | None = None
+    estimated_cost: Cost | None = None
 
 
 class ModelResponded(EventBody):
-    """What the model said, after redaction. ``text`` is None where it was refused; usage is charged all the same."""
+    """What the model said, after redaction. ``text`` is None where it was refused; usage is charged all the same.
+    ``cost`` is None where the model has no price."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"cost": 2}
 
     kind: Literal["model_response"] = "model_response"
+    v: int = 2
     attempt: int
     text: str | None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -76,12 +86,17 @@ class ModelResponded(EventBody):
     queue_seconds: float = 0.0
     first_token_seconds: float = 0.0
     generation_seconds: float = 0.0
+    cost: Cost | None = None
 
 
 class AttemptFailed(EventBody):
-    """A model call or a dispatch that failed. ``delay_seconds`` until the next one, or None and ``reason`` why not."""
+    """A model call or a dispatch that failed. ``delay_seconds`` until the next one, or None and ``reason`` why not.
+    ``cost`` is of the estimated ``usage``."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"cost": 2}
 
     kind: Literal["attempt_failed"] = "attempt_failed"
+    v: int = 2
     subject: Literal["model", "tool"]
     attempt: int
     code: str
@@ -91,6 +106,7 @@ class AttemptFailed(EventBody):
     delay_seconds: float | None = None
     reason: str = ""
     usage: Usage | None = None
+    cost: Cost | None = None
 
 
 class OutputValidated(EventBody):
@@ -117,7 +133,8 @@ class SchemaViolation(EventBody):
 
 
 class RepairRequested(EventBody):
-    """The model was told what was wrong, and asked again."""
+    """The model was told what was wrong, and is asked again. ``detail`` is what it reads; of tools' arguments it reads
+    that as the refused calls' results."""
 
     kind: Literal["repair_requested"] = "repair_requested"
     attempt: int

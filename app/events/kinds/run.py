@@ -1,9 +1,10 @@
 """The life of a run, and the signals of the runtime around it."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from app.conversation import Usage
-from app.events.body import EventBody
+from app.events.body import Cost, EventBody
 from app.events.kinds.calls import AboutCall
 from app.events.states import RunState
 from app.ids import ApprovalId
@@ -85,15 +86,20 @@ class CompensationRequired(AboutCall):
 
 
 class Terminated(EventBody):
-    """The end, always last, exactly once. ``code`` is None where the run completed."""
+    """The end, always last, exactly once. ``code`` is None where the run completed. ``cost`` is None where nothing that
+    the run used has a price."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"cost": 2}
 
     kind: Literal["terminated"] = "terminated"
+    v: int = 2
     state: RunState
     code: str | None = None
     cap: str | None = None
     usage: Usage = Usage()
     model_calls: int = 0
     tool_calls: int = 0
+    cost: Cost | None = None
 
 
 class Warned(EventBody):
