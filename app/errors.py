@@ -38,10 +38,10 @@
     └── Draining                    the process is going away; ask another, or later
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class AdkError(Exception):
@@ -288,3 +288,39 @@ class StoreUnavailable(AdkError):
 class Draining(AdkError):
     code = "draining"
     retryable = True
+
+
+def error_of(code: str, detail: str) -> AdkError:
+    """The error that stands for how a run ended: by its class one sees what kind of end it was, by ``code`` which.
+
+    A code that a provider brought along is a ProviderError.
+    """
+    kind = _CLASS_BY_CODE.get(code)
+    error = ProviderError(detail, status=400) if kind is None else kind(detail)
+    error.code = code
+    return error
+
+
+_CLASS_BY_CODE: Final[Mapping[str, type[AdkError]]] = {
+    "cancelled": CancelledError,
+    "deadline_exceeded": DeadlineExceededError,
+    "budget_exhausted": BudgetExceededError,
+    "max_iterations_exceeded": MaxIterationsError,
+    "max_llm_calls_exceeded": MaxLlmCallsError,
+    "delegation_depth_exceeded": RecursionLimitError,
+    "fan_out_exceeded": FanOutLimitError,
+    "repeated_call": RepeatedCallError,
+    "empty_model_output": EmptyModelOutputError,
+    "schema_violation": SchemaViolationError,
+    "guardrail_refusal": GuardrailRefusalError,
+    "hook_refusal": HookRefusalError,
+    "hook_failed": HookRefusalError,
+    "tool_not_allowed": ToolNotAllowedError,
+    "tool_failed": ToolExecutionError,
+    "tool_indeterminate": RunError,
+    "approval_denied": RunError,
+    "approval_mismatch": RunError,
+    "worker_lost": RunError,
+    "configuration_error": ConfigurationError,
+    "internal_error": RunError,
+}

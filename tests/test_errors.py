@@ -19,7 +19,9 @@ from app.errors import (
     RepeatedCallError,
     RequestError,
     TooManyRequests,
+    error_of,
 )
+from app.run.causes import STATE_BY_CODE
 
 _ALL: list[type[AdkError]] = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AdkError)
@@ -118,3 +120,28 @@ def test_every_class_has_a_code_of_its_own() -> None:
 @pytest.mark.parametrize("kind", _ALL)
 def test_every_class_is_drawn_in_the_tree(kind: type[AdkError]) -> None:
     assert kind.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("delegation_depth_exceeded", RecursionLimitError),
+        ("fan_out_exceeded", FanOutLimitError),
+        ("repeated_call", RepeatedCallError),
+        ("max_iterations_exceeded", MaxIterationsError),
+        ("max_llm_calls_exceeded", MaxLlmCallsError),
+    ],
+)
+def test_which_cap_ended_a_run_is_in_the_type_of_its_error(code: str, kind: type[LoopLimitError]) -> None:
+    error = error_of(code, "too much")
+    assert (type(error), error.code, str(error), error.retryable) == (kind, code, "too much", False)
+
+
+@pytest.mark.parametrize("code", [code for code in STATE_BY_CODE if code is not None])
+def test_every_end_has_an_error_that_keeps_its_code(code: str) -> None:
+    assert error_of(code, "why").code == code
+
+
+def test_a_code_that_a_provider_brought_along_is_an_error_of_the_provider() -> None:
+    error = error_of("quota_used_up", "none left")
+    assert (type(error), error.code, error.retryable) == (ProviderError, "quota_used_up", False)

@@ -5,10 +5,22 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, StringConstraints, TypeAdapter, model_validator
 
+from app.agents.schemas import compiled_output_schema
 from app.agents.tools import TOOL_NAME_PATTERN
-from app.policy import BudgetLimits, DeadlineConfig, Indeterminate, LoopConfig, RetryConfig
+from app.errors import ConfigurationError
+from app.policy import (
+    ApprovalDenial,
+    BudgetLimits,
+    ConcurrencyConfig,
+    DeadlineConfig,
+    HistoryPolicy,
+    Indeterminate,
+    LoopConfig,
+    RepairConfig,
+    RetryConfig,
+)
 
 AGENT_NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
@@ -33,10 +45,15 @@ class ToolChoice(StrEnum):
 class Agent(BaseModel):
     """An agent's definition, the same in the library and over HTTP.
 
-    ``tools`` is an allowlist: a call outside it ends the run. ``idempotent_tools`` is the author's word that a call
-    may be repeated; it must be on the allowlist. ``model`` is ``provider:model``; without it the deployment's default
-    is used. ``budget``, ``max_llm_calls`` and ``max_iterations`` narrow what deployment and tenant allow, and never
-    widen it; ``deadlines`` and ``retry`` replace the runner's.
+    ``tools`` is an allowlist: a call outside it ends the run. ``idempotent_tools`` is the author's word that a call may
+    be repeated; it must be on the allowlist. ``model`` is ``provider:model``; without it the deployment's default is
+    used; ``task_class`` leaves the choice to a router. ``budget``, ``max_llm_calls`` and ``max_iterations`` narrow what
+    deployment and tenant allow, and never widen it; ``deadlines`` and ``retry`` replace the runner's.
+
+    ``output_schema`` (JSON Schema) is the form of the answer; ``output_type`` says the same by a type that pydantic can
+    validate, and only in Python: it is never stored. ``repair`` allows the model to be told what was wrong.
+    ``approval_required_tools`` go out only after a person allowed the call; ``approval_ttl_seconds`` is how long the
+    question stands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,39 +62,74 @@ class Agent(BaseModel):
     instructions: str = Field(min_length=1, max_length=500_000)
     description: str = Field(default="", max_length=10_000)
     model: ModelName | None = None
+    task_class: Name | None = None
     tools: tuple[Name, ...] = Field(default=(), max_length=256)
     idempotent_tools: tuple[Name, ...] = Field(default=(), max_length=256)
+    approval_required_tools: tuple[Name, ...] = Field(default=(), max_length=256)
     tool_choice: str = Field(default=ToolChoice.AUTO.value, pattern=TOOL_NAME_PATTERN)
+    output_schema: dict[str, Any] | None = None
+    output_type: Any = Field(default=None, exclude=True)
     budget: BudgetLimits = Field(default_factory=BudgetLimits)
-    max_llm_calls: int = Field(default=500, ge=1, le=500)
+    max_llm_calls: int = Field(default=500, le=500)
     max_iterations: int = Field(default=8, ge=1, le=10_000)
     max_tool_result_chars: int = Field(default=8_000, ge=1, le=10_000_000)
     deadlines: DeadlineConfig | None = None
     retry: RetryConfig | None = None
     loop: LoopConfig = Field(default_factory=LoopConfig)
+    repair: RepairConfig | None = None
+    concurrency: ConcurrencyConfig = Field(default_factory=ConcurrencyConfig)
+    history: HistoryPolicy = HistoryPolicy.FIT
     on_tool_error: ToolFailurePolicy = ToolFailurePolicy.SURFACE_TO_MODEL
     on_indeterminate: Indeterminate = Indeterminate.FAIL
+    approval_denial: ApprovalDenial = ApprovalDenial.REFUSE_CALL
+    approval_ttl_seconds: float | None = Field(default=None, gt=0, le=10**9, allow_inf_nan=False)
     guardrails: tuple[Name, ...] = Field(default=(), max_length=64)
     hooks: tuple[Name, ...] = Field(default=(), max_length=64)
     metadata: dict[str, str] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _schema_is_of_the_type(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or fields.get("output_type") is None:
+            return fields
+        if fields.get("output_schema") is not None:
+            raise ValueError("output_type and output_schema both say what form the answer has")
+        try:
+            schema = TypeAdapter(fields["output_type"]).json_schema()
+        except PydanticUserError as error:
+            raise ValueError(f"output_type is no type that can be validated: {error.message}") from None
+        return {**fields, "output_schema": schema}
+
+    @model_validator(mode="after")
+    def _schema_is_sound(self) -> Self:
+        if self.output_schema is not None and self.output_type is None:
+            try:
+                compiled_output_schema(self.output_schema)
+            except ConfigurationError as error:
+                raise ValueError(str(error)) from None
+        if self.task_class is not None and self.model is not None:
+            raise ValueError("model and task_class both say which model it is")
+        return self
 
     @model_validator(mode="after")
     def _declarations_agree(self) -> Self:
         if not self.instructions.strip():
             raise ValueError("instructions must say something")
-        for field in ("tools", "idempotent_tools", "guardrails", "hooks"):
+        for field in ("tools", "idempotent_tools", "approval_required_tools", "guardrails", "hooks"):
             names = getattr(self, field)
             if len(set(names)) != len(names):
                 raise ValueError(f"{field} names something twice")
-        if stray := set(self.idempotent_tools) - set(self.tools):
-            raise ValueError(f"idempotent_tools names tools that are not in tools: {', '.join(sorted(stray))}")
+        for field in ("idempotent_tools", "approval_required_tools"):
+            if stray := set(getattr(self, field)) - set(self.tools):
+                raise ValueError(f"{field} names tools that are not in tools: {', '.join(sorted(stray))}")
         if self.tool_choice not in {choice.value for choice in ToolChoice} and self.tool_choice not in self.tools:
             raise ValueError(f"tool_choice {self.tool_choice!r} is neither auto, none, nor one of tools")
         return self
 
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of the definition; equal definitions are one version. 64 hex digits."""
-        canonical: Any = self.model_dump(mode="json")
+        # Without defaults: a field that a later release brings must not make every stored definition another one.
+        canonical: Any = self.model_dump(mode="json", exclude_defaults=True)
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

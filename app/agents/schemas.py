@@ -6,6 +6,7 @@ What both schemas of tools' arguments and schemas of answers need stands first, 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -66,6 +67,22 @@ def compile_output_schema(schema: Mapping[str, Any]) -> OutputSchema:
     validator = BoundedValidator(plain, patterns)
     check_loops(validator, subject=subject)
     return OutputSchema(schema=plain, validator=validator)
+
+
+def compiled_output_schema(schema: Mapping[str, Any]) -> OutputSchema:
+    """``compile_output_schema``, once for equal schemas: it takes up to a second, and a definition is read for each
+    run."""
+    try:
+        text = json.dumps(schema, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        # No JSON: that is said in its own words.
+        return compile_output_schema(schema)
+    return _compile(text)
+
+
+@lru_cache(maxsize=256)
+def _compile(schema: str) -> OutputSchema:
+    return compile_output_schema(json.loads(schema))
 
 
 def check_schema(schema: Mapping[str, Any], *, subject: str, check_pattern: Callable[[str], None]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from app.providers.scripted import (
     ScriptedProvider,
     ScriptedStep,
 )
+from app.providers.task_router import TaskRouter
 
 __all__ = [
     "LlamaConfig",
@@ -21,4 +22,5 @@ __all__ = [
     "ScriptedError",
     "ScriptedProvider",
     "ScriptedStep",
+    "TaskRouter",
 ]

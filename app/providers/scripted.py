@@ -1,8 +1,8 @@
 """A model that plays a script: the same every time, as slowly as wanted, and wrong in whatever way a test needs.
 
-A script is a list of steps, each one answer. Which step answers is told by the request alone: it is the number of
-assistant messages after the last user message, so a run goes on where it stood after a restart, on any process. For
-anything else a script is a function of the request. A script file names one or more models::
+A script is a list of steps, each one answer. Which step answers is told by the request alone: it is the iteration of
+the run, so a run goes on where it stood after a restart, on any process. For anything else a script is a function of
+the request. A script file names one or more models::
 
     models:
       greeter:                                # the model scripted:greeter
@@ -30,8 +30,8 @@ from typing import Any, Final, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from app.conversation import Role, StopReason, ToolCall, Usage, UsageSource
-from app.errors import ConfigurationError, ProviderError
+from app.conversation import StopReason, ToolCall, Usage, UsageSource
+from app.errors import ConfigurationError, ContextOverflowError, ProviderError
 from app.ids import CallId
 from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, Tokenizer
 
@@ -122,14 +122,26 @@ Script = Sequence[ScriptedStep] | Callable[[ModelRequest], ScriptedStep | Awaita
 class ScriptedProvider:
     """Plays a script for each model name. ``sleep`` is awaited for every delay: a test's clock can stand in.
 
+    ``context_tokens`` is the window of its models, past which it raises ContextOverflowError. ``enforces_schema`` is
+    what it says of them; the script is played as it is.
     ``requests`` holds the last 1,000 requests, for tests that ask what a model was told.
     """
 
-    def __init__(self, scripts: Mapping[str, Script], *, name: str = "scripted", sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        scripts: Mapping[str, Script],
+        *,
+        name: str = "scripted",
+        sleep: Sleep = asyncio.sleep,
+        context_tokens: int | None = None,
+        enforces_schema: bool = False,
+    ) -> None:
         self.name = name
         self.requests: deque[ModelRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
         self._scripts = dict(scripts)
         self._sleep = sleep
+        self._context_tokens = context_tokens
+        self._enforces_schema = enforces_schema
 
     @classmethod
     def from_file(cls, path: Path | str, *, name: str = "scripted", sleep: Sleep = asyncio.sleep) -> Self:
@@ -144,7 +156,15 @@ class ScriptedProvider:
         return cls(file.models, name=name, sleep=sleep)
 
     def models(self) -> list[ModelInfo]:
-        return [ModelInfo(name=name, context_tokens=None, supports_tools=True) for name in self._scripts]
+        return [
+            ModelInfo(
+                name=name,
+                context_tokens=self._context_tokens,
+                supports_tools=True,
+                enforces_schema=self._enforces_schema,
+            )
+            for name in self._scripts
+        ]
 
     def tokenizer(self, model: str) -> Tokenizer | None:
         """None: a script reads no tokens."""
@@ -164,6 +184,9 @@ class ScriptedProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         """Plays one step. Raises its error, or ProviderError ``script_exhausted`` past the last one."""
         self.requests.append(request)
+        asked = _count_prompt(request)
+        if self._context_tokens is not None and asked > self._context_tokens:
+            raise ContextOverflowError(prompt_tokens=asked, window_tokens=self._context_tokens)
         step = await self._step(request)
         await self._wait(step.delay_seconds)
         pieces = step.pieces()
@@ -190,7 +213,7 @@ class ScriptedProvider:
         if callable(script):
             step = script(request)
             return await step if inspect.isawaitable(step) else step
-        index = _answers_since_input(request)
+        index = request.iteration - 1
         if index >= len(script):
             raise ProviderError(
                 f"the script of {request.model} has {len(script)} steps, and step {index + 1} was asked for",
@@ -211,13 +234,6 @@ class _ScriptFile(_Value):
 _SCRIPT_FILE: Final = TypeAdapter(_ScriptFile)
 
 
-def _answers_since_input(request: ModelRequest) -> int:
-    """How many answers the model has given in this run: those after the last message of a person."""
-    roles = [message.role for message in request.messages]
-    since = len(roles) - roles[::-1].index(Role.USER) if Role.USER in roles else 0
-    return roles[since:].count(Role.ASSISTANT)
-
-
 def _respond(step: ScriptedStep, text: str, request: ModelRequest) -> ModelResponse:
     calls = tuple(
         ToolCall(
@@ -236,11 +252,14 @@ def _respond(step: ScriptedStep, text: str, request: ModelRequest) -> ModelRespo
     )
 
 
+def _count_prompt(request: ModelRequest) -> int:
+    return -(-sum(len(message.content) for message in request.messages) // _CHARS_PER_TOKEN)
+
+
 def _estimate(request: ModelRequest, text: str, calls: Sequence[ToolCall]) -> Usage:
-    asked = sum(len(message.content) for message in request.messages)
     answered = len(text) + sum(len(call.model_dump_json()) for call in calls)
     return Usage(
-        input_tokens=-(-asked // _CHARS_PER_TOKEN),
+        input_tokens=_count_prompt(request),
         output_tokens=-(-answered // _CHARS_PER_TOKEN),
         source=UsageSource.HEURISTIC,
     )

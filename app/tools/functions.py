@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -30,8 +30,10 @@ class FunctionTool:
 
     function: Callable[..., Any]
     declaration: ToolDeclaration
-    effect: Effect
+    effect: Effect | None
     timeout_seconds: float | None
+    parallel_safe: bool
+    needs_approval: bool
     arguments: type[BaseModel]
     parameters: Mapping[str, str]
     context_parameters: tuple[str, ...]
@@ -58,7 +60,14 @@ class FunctionTool:
             # Encoded in the thread too: a large result would hold up the loop.
             return await threads.run(lambda: encode_result(self.function(**keywords)), name=self.declaration.name)
 
-        return Tool(declaration=self.declaration, call=call, effect=self.effect, timeout_seconds=self.timeout_seconds)
+        return Tool(
+            declaration=self.declaration,
+            call=call,
+            effect=self.effect,
+            timeout_seconds=self.timeout_seconds,
+            parallel_safe=self.parallel_safe,
+            needs_approval=self.needs_approval,
+        )
 
     def _keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         values = self.arguments.model_validate(arguments)
@@ -74,36 +83,45 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = Effect.ONCE,
+    effect: Effect | None = None,
     timeout_seconds: float | None = None,
+    parallel_safe: bool = False,
+    needs_approval: bool = False,
 ) -> FunctionTool: ...
 @overload
 def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = Effect.ONCE,
+    effect: Effect | None = None,
     timeout_seconds: float | None = None,
+    parallel_safe: bool = False,
+    needs_approval: bool = False,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-def tool(
+def tool(  # noqa: PLR0913 - what an author may say of a tool
     function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = Effect.ONCE,
+    effect: Effect | None = None,
     timeout_seconds: float | None = None,
+    parallel_safe: bool = False,
+    needs_approval: bool = False,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Makes a tool of a typed function; a call or a decorator, with or without arguments.
 
     Every parameter needs an annotation that pydantic knows; ``Annotated[int, Field(ge=1, description="…")]`` says
     more. One that is annotated ToolContext gets the context and is not shown to the model. A synchronous function
     runs in a thread, which goes on after ``timeout_seconds``: let a long one look at ``context.cancellation``.
-    ``effect`` is ``once`` until its author says that a repeated call does no harm. Raises ConfigurationError.
+    A tool without a declared ``effect`` is taken for ``once``, until its author or an agent's says that a repeated call
+    does no harm; one that is declared ``once`` stays so. ``parallel_safe`` and ``needs_approval``: see ``Tool``. Raises
+    ConfigurationError.
     """
 
     def derive(function: Callable[..., Any]) -> FunctionTool:
-        return _derive(function, name, description, effect, timeout_seconds)
+        derived = _derive(function, name, description, timeout_seconds)
+        return replace(derived, effect=effect, parallel_safe=parallel_safe, needs_approval=needs_approval)
 
     return derive if function is None else derive(function)
 
@@ -112,7 +130,6 @@ def _derive(
     function: Callable[..., Any],
     name: str | None,
     description: str | None,
-    effect: Effect,
     timeout_seconds: float | None,
 ) -> FunctionTool:
     shown = name or str(getattr(function, "__name__", type(function).__name__))
@@ -133,8 +150,10 @@ def _derive(
     return FunctionTool(
         function=function,
         declaration=declaration,
-        effect=effect,
+        effect=None,
         timeout_seconds=timeout_seconds,
+        parallel_safe=False,
+        needs_approval=False,
         arguments=model,
         parameters={f"argument_{place}": parameter for place, parameter in enumerate(fields)},
         context_parameters=contexts,

@@ -91,7 +91,7 @@ def test_any_other_tool_choice_is_refused(choice: str) -> None:
         build_agent(tools=("look",), tool_choice=choice)
 
 
-@pytest.mark.parametrize("field", ["max_iterations", "max_llm_calls", "max_tool_result_chars"])
+@pytest.mark.parametrize("field", ["max_iterations", "max_tool_result_chars"])
 def test_a_cap_of_zero_is_refused(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         build_agent(**{field: 0})

@@ -2,10 +2,12 @@
 
 from app.ids import CallId, RunId, TenantId
 from app.ports.cancellation import CancellationToken
+from app.ports.context import RunContext
 from app.ports.tools import ToolContext
 
 
 def make_context() -> ToolContext:
+    token = CancellationToken()
     return ToolContext(
         tenant_id=TenantId("tn_1"),
         run_id=RunId("run_1"),
@@ -14,6 +16,16 @@ def make_context() -> ToolContext:
         user="ada",
         idempotency_key="k" * 32,
         dispatch=1,
-        cancellation=CancellationToken(),
+        cancellation=token,
         deadline=None,
+        state={},
+        run=RunContext(
+            run_id=RunId("run_1"),
+            tenant_id=TenantId("tn_1"),
+            path=("clerk",),
+            depth=0,
+            budgets=(),
+            cancellation=token,
+            deadline=None,
+        ),
     )

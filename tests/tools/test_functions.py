@@ -14,6 +14,7 @@ from app.errors import CancelledError, ConfigurationError, ToolExecutionError
 from app.policy import Effect
 from app.ports.tools import ToolContext
 from app.tools import ToolRegistry, tool
+from app.tools.threads import ToolThreads
 from tests.tools.support import make_context
 
 
@@ -68,7 +69,8 @@ def test_name_description_effect_and_timeout_have_safe_defaults() -> None:
     found = tool(find_trains)
     assert found.declaration.name == "find_trains"
     assert found.declaration.description == "Finds trains.\n\nOnly direct ones."
-    assert (found.effect, found.timeout_seconds) == (Effect.ONCE, None)
+    assert (found.effect, found.timeout_seconds) == (None, None)
+    assert found.bind(ToolThreads()).recovers_as is Effect.ONCE
 
 
 def test_a_decorator_with_arguments_says_it_otherwise() -> None:
