@@ -10,27 +10,38 @@ from app.agents import Agent, ToolDeclaration
 from app.conversation import Message, Role, StopReason, ToolCall, Usage, UsageSource
 from app.events import (
     AnyEvent,
+    ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
     AttemptFailed,
+    ClearedCall,
+    HistoryTrimmed,
     ModelCall,
+    ModelFellBack,
     ModelResponded,
+    ModelRouted,
     PromptAssembled,
     RunEvent,
     RunQueued,
     RunResumed,
     RunStarted,
+    RunSuspended,
     Terminated,
     ToolCalled,
     ToolFailed,
     ToolIndeterminate,
+    ToolRefused,
     ToolResult,
+    TurnCleared,
     encode_event,
 )
-from app.ids import CallId, RunId, mint_call_id
-from app.policy import BudgetLimits, Deadline, Effect, Scope
+from app.ids import ApprovalId, CallId, RunId, mint_call_id
+from app.policy import BudgetLimits, Deadline, Effect, Scope, Spend, arguments_digest
 from app.run import Plan, RunSpec, Situation, State, fold, plan
 from app.run.causes import STATE_BY_CODE
 from app.run.decide import Cancel
-from app.run.spec import CheckArguments
+from app.run.spec import CheckArguments, CheckOutput
+from app.run.steps.bounds import Shared
 
 TOOLS: Final = ("look", "set", "pay")
 EFFECTS: Final[Mapping[str, Effect]] = {"look": Effect.READ, "set": Effect.IDEMPOTENT, "pay": Effect.ONCE}
@@ -60,7 +71,11 @@ def build_spec(
     max_llm_calls: int = 500,
     max_recoveries: int = 3,
     check_arguments: CheckArguments = take_any_arguments,
+    check_output: CheckOutput | None = None,
     gates_dispatch: bool = False,
+    approved_by_people: Sequence[str] = (),
+    parallel_safe: Sequence[str] = (),
+    route: Sequence[str] = (),
 ) -> RunSpec:
     """A run that nothing bounds but the agent's own defaults."""
     return RunSpec(
@@ -72,7 +87,27 @@ def build_spec(
         max_recoveries=max_recoveries,
         effects=EFFECTS,
         check_arguments=check_arguments,
+        check_output=check_output,
         gates_dispatch=gates_dispatch,
+        approved_by_people=frozenset(approved_by_people),
+        parallel_safe=frozenset(parallel_safe),
+        route=tuple(route),
+    )
+
+
+def build_shared(
+    limits: BudgetLimits | None = None,
+    *,
+    elsewhere: Spend | None = None,
+    seconds: float | None = None,
+    sources: Mapping[str, Scope] | None = None,
+) -> Shared:
+    """A budget of which others have spent ``elsewhere``."""
+    return Shared(
+        limits=limits or BudgetLimits.unbounded(),
+        sources=sources or {},
+        elsewhere=elsewhere or Spend(),
+        seconds=seconds,
     )
 
 
@@ -107,8 +142,8 @@ def told_by_tool(call: ToolCall, text: str) -> Message:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-def queued() -> RunQueued:
-    return RunQueued(agent="planner")
+def queued(*, depth: int = 0, path: tuple[str, ...] = ()) -> RunQueued:
+    return RunQueued(agent="planner", depth=depth, path=path)
 
 
 def started(*, fence: int = 1) -> RunStarted:
@@ -189,6 +224,65 @@ def dispatch_failed(call: ToolCall, *, attempt: int = 1, delay_seconds: float | 
     )
 
 
+def asked_about(
+    call: ToolCall, approval_id: str = "apr_1", *, reason: str = "", expires_at: float | None = None
+) -> ApprovalRequired:
+    return ApprovalRequired(
+        call_id=call.call_id,
+        name=call.name,
+        approval_id=ApprovalId(approval_id),
+        arguments_digest=arguments_digest(call.name, call.arguments or {}),
+        expires_at=expires_at,
+        detail=reason,
+    )
+
+
+def granted(call: ToolCall, approval_id: str = "apr_1") -> ApprovalGranted:
+    return ApprovalGranted(
+        call_id=call.call_id,
+        name=call.name,
+        approval_id=ApprovalId(approval_id),
+        decided_by="grace",
+        arguments_digest=arguments_digest(call.name, call.arguments or {}),
+    )
+
+
+def denied(call: ToolCall, approval_id: str = "apr_1") -> ApprovalDenied:
+    return ApprovalDenied(
+        call_id=call.call_id,
+        name=call.name,
+        approval_id=ApprovalId(approval_id),
+        cause="denied",
+        decided_by="grace",
+    )
+
+
+def refused(call: ToolCall, content: str | None = "No.", *, code: str = "approval_denied") -> ToolRefused:
+    return ToolRefused(call_id=call.call_id, name=call.name, code=code, content=content)
+
+
+def suspended(*approval_ids: str) -> RunSuspended:
+    return RunSuspended(approval_ids=tuple(map(ApprovalId, approval_ids)))
+
+
+def turn_cleared(*calls: ToolCall) -> TurnCleared:
+    """A turn whose calls go out as the model asked for them."""
+    cleared = (ClearedCall(call_id=call.call_id, name=call.name, arguments=call.arguments or {}) for call in calls)
+    return TurnCleared(calls=tuple(cleared))
+
+
+def routed(model: str) -> ModelRouted:
+    return ModelRouted(task_class="travel", model=model)
+
+
+def fell_back(from_model: str, to_model: str) -> ModelFellBack:
+    return ModelFellBack(from_model=from_model, to_model=to_model)
+
+
+def trimmed(turns: int = 1) -> HistoryTrimmed:
+    return HistoryTrimmed(turns_dropped=turns, tokens_dropped=10 * turns)
+
+
 def outcome_lost(call: ToolCall, *, content: str | None = None) -> ToolIndeterminate:
     return ToolIndeterminate(call_id=call.call_id, name=call.name, content=content)
 
@@ -229,10 +323,18 @@ def fold_bodies(*bodies: AnyEvent, at: float = 0.0, state: State | None = None) 
 
 
 def plan_after(
-    *bodies: AnyEvent, spec: RunSpec | None = None, now: float = 0.0, cancel: Cancel | None = None, at: float = 0.0
+    *bodies: AnyEvent,
+    spec: RunSpec | None = None,
+    now: float = 0.0,
+    cancel: Cancel | None = None,
+    at: float = 0.0,
+    shared: Sequence[Shared] = (),
+    deferred: Sequence[str] = (),
 ) -> Plan:
     """What comes next for a run with that log."""
-    return plan(spec or build_spec(), fold_bodies(*bodies, at=at), (), Situation(now=now, cancel=cancel))
+    put_off = frozenset(map(ApprovalId, deferred))
+    situation = Situation(now=now, cancel=cancel, shared=tuple(shared), deferred=put_off)
+    return plan(spec or build_spec(), fold_bodies(*bodies, at=at), (), situation)
 
 
 def store_bodies(bodies: Sequence[tuple[float, AnyEvent]]) -> list[RunEvent]:

@@ -10,12 +10,16 @@ Promises kept in this room (numbers as in docs/architecture.md):
 
 from app.run.causes import Cause, state_of
 from app.run.commands import (
+    AskApproval,
     AssemblePrompt,
     CallModel,
     ClearTurn,
     Command,
     DispatchTool,
+    DispatchTools,
     Record,
+    RequestApproval,
+    Suspend,
     Terminate,
     WaitUntil,
 )
@@ -27,6 +31,7 @@ from app.run.state import CallProgress, CallStatus, Phase, State
 from app.run.transitions import IllegalEvent
 
 __all__ = [
+    "AskApproval",
     "AssemblePrompt",
     "CallModel",
     "CallProgress",
@@ -35,13 +40,16 @@ __all__ = [
     "ClearTurn",
     "Command",
     "DispatchTool",
+    "DispatchTools",
     "IllegalEvent",
     "Phase",
     "Plan",
     "Record",
+    "RequestApproval",
     "RunSpec",
     "Situation",
     "State",
+    "Suspend",
     "Terminate",
     "WaitUntil",
     "decide",

@@ -39,6 +39,8 @@ STATE_BY_CODE: Final[Mapping[str | None, RunState]] = {
     "tool_not_allowed": RunState.FAILED,
     "tool_failed": RunState.FAILED,
     "tool_indeterminate": RunState.FAILED,
+    "approval_denied": RunState.FAILED,
+    "approval_mismatch": RunState.FAILED,
     "worker_lost": RunState.FAILED,
     "configuration_error": RunState.FAILED,
     "internal_error": RunState.FAILED,

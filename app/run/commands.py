@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.events import AnyEvent
-from app.ids import CallId
+from app.ids import ApprovalId, CallId
 from app.run.causes import Cause
 
 
@@ -23,7 +23,28 @@ class CallModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClearTurn:
-    """Ask the hooks about every call of the turn, before any of them goes out."""
+    """Ask the hooks about every call of the turn, and put the questions to people, before any of it goes out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestApproval:
+    """Put the question about one call anew: the grant was good for one dispatch."""
+
+    call_id: CallId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskApproval:
+    """Wait for a person's answer about one call."""
+
+    call_id: CallId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspend:
+    """Nothing can be done until people have answered: the run gives its worker back."""
+
+    approval_ids: tuple[ApprovalId, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +53,13 @@ class DispatchTool:
 
     call_id: CallId
     dispatch: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DispatchTools:
+    """Several calls that may be out at once, in the model's order."""
+
+    dispatches: tuple[DispatchTool, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,4 +81,16 @@ class Terminate:
     cause: Cause
 
 
-Command = AssemblePrompt | CallModel | ClearTurn | DispatchTool | WaitUntil | Record | Terminate
+Command = (
+    AssemblePrompt
+    | CallModel
+    | ClearTurn
+    | RequestApproval
+    | AskApproval
+    | Suspend
+    | DispatchTool
+    | DispatchTools
+    | WaitUntil
+    | Record
+    | Terminate
+)

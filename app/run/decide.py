@@ -3,38 +3,47 @@ chosen: starting, resuming and recovering come through here alike."""
 
 from dataclasses import dataclass
 
-from app.events import AnyEvent, CancellationRequested, WorkerLost
-from app.run.causes import COMPLETED, Cause
+from app.events import AnyEvent, CancellationRequested, ModelRouted, WorkerLost
+from app.ids import ApprovalId
+from app.run.causes import Cause
 from app.run.commands import (
+    AskApproval,
     AssemblePrompt,
     CallModel,
     ClearTurn,
     Command,
-    DispatchTool,
     Record,
+    RequestApproval,
+    Suspend,
     Terminate,
     WaitUntil,
 )
 from app.run.spec import RunSpec
 from app.run.state import CallStatus, Phase, State
+from app.run.steps.answer import settle_answer
 from app.run.steps.bounds import (
+    Shared,
     overdue,
+    refuse_depth,
     refuse_dispatch,
     refuse_model_call,
     refuse_seconds,
     remaining_output,
     shape_exceeded,
 )
-from app.run.steps.calls import give_up_orphans, is_orphaned, settle_orphan
+from app.run.steps.calls import give_up_orphans, is_orphaned, next_dispatch, settle_orphan
 from app.run.steps.turn import refuse_turn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Situation:
-    """What stands outside the log: the time (epoch seconds), and whether somebody asked for the end."""
+    """What stands outside the log: the time (epoch seconds), whether somebody asked for the end, what others spend of
+    the same budgets (the run's own first, then those of its callers), and which questions a gate has put off."""
 
     now: float
     cancel: "Cancel | None" = None
+    shared: tuple[Shared, ...] = ()
+    deferred: frozenset[ApprovalId] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,9 +58,12 @@ def decide(spec: RunSpec, state: State, situation: Situation) -> Command:
     """The next thing to do about a run that a claim holds."""
     match state.phase:
         case Phase.STOPPING:
+            # Whatever ended the run, also while a person was asked or another call was out.
+            if orphans := give_up_orphans(spec, state):
+                return Record(events=orphans)
             return Terminate(cause=state.cause or Cause(code="internal_error"))
         case Phase.ANSWERED:
-            return Terminate(cause=COMPLETED)
+            return settle_answer(spec, state)
         case Phase.READY | Phase.ACTING:
             stop = _stop_before_step(spec, state, situation)
             if stop is not None:
@@ -87,14 +99,16 @@ def _record_end(spec: RunSpec, state: State, stop: AnyEvent) -> Record:
 def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
     nothing_went_out = all(progress.dispatches == 0 for progress in state.calls)
     if nothing_went_out and not state.turn_cleared:
-        refusal = refuse_turn(spec, state)
-        if refusal is not None:
-            return Record(events=(refusal,))
-        if spec.gates_dispatch:
+        refused = refuse_turn(spec, state, situation.shared)
+        if refused:
+            return Record(events=refused)
+        if spec.gates_dispatch or any(p.call.name in spec.approved_by_people for p in state.open_calls):
             return ClearTurn()
-    refusal = refuse_seconds(spec, state, situation.now)
+    refusal = refuse_seconds(spec, state, situation.shared, situation.now)
     if refusal is not None:
         return _record_end(spec, state, refusal)
+    if state.pending_approvals:
+        return _next_approval(state, situation)
     progress = state.open_calls[0]
     if is_orphaned(state, progress):
         settled = settle_orphan(spec, state, progress)
@@ -102,22 +116,39 @@ def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
             return Record(events=(settled,))
     elif progress.status is CallStatus.DISPATCHED:
         raise AssertionError(f"{progress.call.call_id} is out under this claim and has brought no outcome")
-    refusal = refuse_dispatch(spec, state, progress)
+    refusal = refuse_dispatch(spec, state, progress, situation.shared)
     if refusal is not None:
         return _record_end(spec, state, refusal)
     if state.backoff_until is not None and situation.now < state.backoff_until:
         return WaitUntil(at=state.backoff_until)
-    return DispatchTool(call_id=progress.call.call_id, dispatch=progress.dispatches + 1)
+    if progress.needs_approval and not progress.approved:
+        return RequestApproval(call_id=progress.call.call_id)
+    return next_dispatch(spec, state)
+
+
+def _next_approval(state: State, situation: Situation) -> Command:
+    """Every question of the turn is answered before any of its calls goes out."""
+    pending = [progress for progress in state.pending_approvals if progress.approval_id not in situation.deferred]
+    if pending:
+        return AskApproval(call_id=pending[0].call.call_id)
+    return Suspend(approval_ids=tuple(p.approval_id for p in state.pending_approvals if p.approval_id is not None))
 
 
 def _next_model_call(spec: RunSpec, state: State, situation: Situation) -> Command:
+    begun = state.fingerprint is not None
+    refused = None if begun else refuse_depth(spec, state, situation.shared)
+    if refused is not None:
+        return Record(events=(refused,))
     exceeded = shape_exceeded(spec, state)
     if exceeded is not None:
         return Terminate(cause=exceeded)
-    refusal = refuse_model_call(spec, state, situation.now)
+    refusal = refuse_model_call(spec, state, situation.shared, situation.now)
     if refusal is not None:
         return Record(events=(refusal,))
-    if state.fingerprint is None:
+    if spec.route and state.routed_to is None:
+        chosen = ModelRouted(task_class=spec.agent.task_class, model=spec.route[0], author=spec.agent.name)
+        return Record(events=(chosen,))
+    if not begun:
         return AssemblePrompt()
     if state.backoff_until is not None and situation.now < state.backoff_until:
         return WaitUntil(at=state.backoff_until)
@@ -125,5 +156,5 @@ def _next_model_call(spec: RunSpec, state: State, situation: Situation) -> Comma
     return CallModel(
         iteration=state.iteration + 1 if is_new else state.iteration,
         attempt=1 if is_new else state.attempts + 1,
-        max_output_tokens=remaining_output(spec, state),
+        max_output_tokens=remaining_output(spec, state, situation.shared),
     )

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, assert_never
 
 from app.conversation import OUTCOME_UNKNOWN, Message, Role, StopReason, ToolCall, Usage, UsageSource
+from app.conversation.answers import unwrap_fence
 from app.events import (
     AnyEvent,
+    ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
     AttemptFailed,
     BudgetRefused,
     CancellationRequested,
@@ -14,15 +19,23 @@ from app.events import (
     DepthExceeded,
     FanOutRefused,
     GuardrailRefusal,
+    HistoryTrimmed,
     HookRefusal,
     ModelCall,
+    ModelFellBack,
     ModelResponded,
+    ModelRouted,
+    OutputUnwrapped,
+    OutputValidated,
     PromptAssembled,
+    RepairRequested,
     RepeatDetected,
     RunEvent,
+    RunQueued,
     RunResumed,
     RunStarted,
     SchemaViolation,
+    StateDelta,
     Terminated,
     ToolCalled,
     ToolFailed,
@@ -32,7 +45,9 @@ from app.events import (
     TurnCleared,
     WorkerLost,
 )
+from app.ids import CallId
 from app.policy import Effect, call_signature
+from app.policy.prices import EXACT
 from app.run.causes import Cause
 from app.run.state import CallProgress, CallStatus, Phase, State, signature_of
 from app.run.transitions import IllegalEvent, label_of, next_phase
@@ -72,26 +87,53 @@ def fold(state: State, body: AnyEvent, *, at: float) -> State:
 
 def _apply(state: State, body: AnyEvent, at: float) -> State:
     match body:
-        case RunStarted():
-            return evolve(state, fence=body.fence)
-        case RunResumed():
-            return _resume(state, body)
-        case PromptAssembled():
-            return evolve(state, prompt_version=body.version, fingerprint=body.fingerprint)
         case ModelCall():
             return _begin_model_call(state, body)
         case ModelResponded():
             return _take_response(state, body)
+        case ToolCalled():
+            return _dispatch(state, body)
+        case ToolResult():
+            settled = _settle(state, body, body.content)
+            return evolve(settled, is_flagged=True) if body.signals else settled
+        case ToolFailed() | ToolRefused() | ToolIndeterminate():
+            return _settle(state, body, OUTCOME_UNKNOWN if body.content is None else body.content)
         case AttemptFailed():
             return _fail_attempt(state, body, at)
         case TurnCleared():
             return _clear(state, body)
-        case ToolCalled():
-            return _dispatch(state, body)
-        case ToolResult():
-            return _settle(state, body, body.content)
-        case ToolFailed() | ToolRefused() | ToolIndeterminate():
-            return _settle(state, body, OUTCOME_UNKNOWN if body.content is None else body.content)
+        case ApprovalRequired() | ApprovalGranted() | ApprovalDenied():
+            return _move_approval(state, body, at)
+        case RepairRequested():
+            return _begin_repair(state, body)
+        case _:
+            return _apply_to_run(state, body)
+
+
+def _apply_to_run(state: State, body: AnyEvent) -> State:
+    """Events about the run as a whole."""
+    match body:
+        case RunQueued():
+            return evolve(state, depth=body.depth, path=body.path)
+        case RunStarted():
+            return evolve(state, fence=body.fence)
+        case RunResumed():
+            return _resume(state, body)
+        case HistoryTrimmed():
+            return evolve(state, turns_dropped=state.turns_dropped + body.turns_dropped)
+        case ModelRouted():
+            return evolve(state, routed_to=body.model)
+        case ModelFellBack():
+            # The next model has attempts of its own.
+            return evolve(state, routed_to=body.to_model, failures=0)
+        case PromptAssembled():
+            return evolve(state, prompt_version=body.version, fingerprint=body.fingerprint)
+        case OutputUnwrapped():
+            return evolve(state, answer=unwrap_fence(state.answer or ""))
+        case OutputValidated():
+            return evolve(state, is_validated=True)
+        case StateDelta():
+            return evolve(state, shared={**state.shared, **(body.actions.state_delta or {})})
         case Terminated():
             return evolve(state, end=body)
         case _:
@@ -104,7 +146,13 @@ def _resume(state: State, body: RunResumed) -> State:
     if state.phase is not Phase.THINKING:
         return moved
     abandoned = Usage(input_tokens=state.in_flight_input_tokens, source=UsageSource.HEURISTIC)
-    return evolve(moved, usage=state.usage + abandoned, in_flight_input_tokens=0)
+    return evolve(
+        moved,
+        usage=state.usage + abandoned,
+        cost=_add_cost(state.cost, state.in_flight_cost),
+        in_flight_input_tokens=0,
+        in_flight_cost=None,
+    )
 
 
 def _begin_model_call(state: State, body: ModelCall) -> State:
@@ -118,6 +166,7 @@ def _begin_model_call(state: State, body: ModelCall) -> State:
         model_calls=state.model_calls + 1,
         model=body.model,
         in_flight_input_tokens=body.estimated_input_tokens,
+        in_flight_cost=body.estimated_cost,
         output_ceiling=body.max_output_tokens,
         calls=(),
         turn_cleared=False,
@@ -131,11 +180,17 @@ def _take_response(state: State, body: ModelResponded) -> State:
     return evolve(
         state,
         usage=state.usage + body.usage,
+        cost=_add_cost(state.cost, body.cost),
         in_flight_input_tokens=0,
-        turns=(*state.turns, said) if has_spoken else state.turns,
+        in_flight_cost=None,
+        turns=state.turns.plus(said) if has_spoken else state.turns,
         calls=tuple(map(_begin_call, body.tool_calls)) if has_spoken else (),
         answer=body.text if has_spoken and not body.tool_calls else None,
     )
+
+
+def _add_cost(total: Decimal | None, cost: Decimal | None) -> Decimal | None:
+    return total if cost is None else EXACT.add(total or Decimal(), cost)
 
 
 def _begin_call(call: ToolCall) -> CallProgress:
@@ -143,10 +198,19 @@ def _begin_call(call: ToolCall) -> CallProgress:
 
 
 def _fail_attempt(state: State, body: AttemptFailed, at: float) -> State:
-    moved = evolve(state, backoff_until=None if body.delay_seconds is None else at + body.delay_seconds)
+    moved = state
+    if body.delay_seconds is not None:
+        # Of calls that are out together, the latest instant holds for all.
+        moved = evolve(state, backoff_until=max(at + body.delay_seconds, state.backoff_until or 0.0))
     if body.subject == "model":
-        spent = body.usage or Usage()
-        return evolve(moved, failures=state.failures + 1, usage=state.usage + spent, in_flight_input_tokens=0)
+        return evolve(
+            moved,
+            failures=state.failures + 1,
+            usage=state.usage + (body.usage or Usage()),
+            cost=_add_cost(state.cost, body.cost),
+            in_flight_input_tokens=0,
+            in_flight_cost=None,
+        )
     if body.call_id is None or body.delay_seconds is None:
         return moved
     return _update_call(moved, body, status=CallStatus.WAITING)
@@ -162,13 +226,52 @@ def _clear(state: State, body: TurnCleared) -> State:
         return call.model_copy(update={"arguments": cleared[call.call_id], "raw_arguments": None})
 
     calls = tuple(replace(progress, call=as_cleared(progress.call)) for progress in state.calls)
-    *before, said = state.turns
+    said = state.turns[-1]
     said = said.model_copy(update={"tool_calls": tuple(as_cleared(call) for call in said.tool_calls)})
-    return evolve(state, turn_cleared=True, calls=calls, turns=(*before, said))
+    return evolve(state, turn_cleared=True, calls=calls, turns=state.turns.with_end(len(state.turns) - 1, said))
+
+
+def _begin_repair(state: State, body: RepairRequested) -> State:
+    """What was wrong with an answer is told as the next message, and the next model call is no retry. What was wrong
+    with calls is told as their results."""
+    moved = evolve(state, repairs=state.repairs + 1)
+    if state.phase is not Phase.ANSWERED:
+        return moved
+    told = Message(role=Role.USER, content=body.detail)
+    return evolve(moved, turns=state.turns.plus(told), attempts=0, answer=None)
+
+
+def _move_approval(state: State, body: ApprovalRequired | ApprovalGranted | ApprovalDenied, at: float) -> State:
+    match body:
+        case ApprovalRequired():
+            return _update_call(
+                state,
+                body,
+                needs_approval=True,
+                approval_id=body.approval_id,
+                approval_reason=body.detail,
+                asked_at=at,
+                expires_at=body.expires_at,
+                approved=False,
+            )
+        case ApprovalGranted():
+            return _update_call(state, body, approved=True)
+        case ApprovalDenied():
+            return _update_call(state, body, approval_id=None)
+        case _:
+            assert_never(body)
 
 
 def _dispatch(state: State, body: ToolCalled) -> State:
-    moved = _update_call(state, body, status=CallStatus.DISPATCHED, dispatches=body.dispatch)
+    moved = _update_call(
+        state,
+        body,
+        status=CallStatus.DISPATCHED,
+        dispatches=body.dispatch,
+        fence=state.fence,
+        approved=False,
+        approval_id=None,
+    )
     # Every attempt is charged; a retry is no new request.
     moved = evolve(moved, backoff_until=None, tool_calls=state.tool_calls + 1)
     if body.dispatch > 1:
@@ -177,33 +280,29 @@ def _dispatch(state: State, body: ToolCalled) -> State:
     signature = asked.signature or call_signature(body.name, body.arguments)
     return evolve(
         moved,
-        repeats={**state.repeats, signature: state.repeats.get(signature, 0) + 1},
-        landed=(*state.landed, (body.call_id, body.name)) if body.effect is Effect.ONCE else state.landed,
+        repeats=state.repeats.insert(signature, state.repeats.get(signature, 0) + 1),
+        landed=state.landed.plus((body.call_id, body.name)) if body.effect is Effect.ONCE else state.landed,
     )
 
 
 def _settle(state: State, body: ToolResult | ToolFailed | ToolRefused | ToolIndeterminate, content: str) -> State:
+    """The model reads the results in the order of its calls, whichever came first."""
     result = Message(role=Role.TOOL, content=content, call_id=body.call_id, name=body.name)
-    moved = _update_call(state, body, status=CallStatus.SETTLED)
-    return evolve(moved, turns=(*state.turns, result))
+    moved = _update_call(state, body, status=CallStatus.SETTLED, approval_id=None, approved=False)
+    ids = [progress.call.call_id for progress in state.calls]
+    after = state.calls[ids.index(body.call_id) + 1 :]
+    place = len(state.turns) - sum(progress.status is CallStatus.SETTLED for progress in after)
+    return evolve(moved, turns=state.turns.with_end(place, result, *state.turns[place:]))
 
 
-def _update_call(
-    state: State,
-    body: ToolCalled | ToolResult | ToolFailed | ToolRefused | ToolIndeterminate | AttemptFailed,
-    *,
-    status: CallStatus,
-    dispatches: int | None = None,
-) -> State:
+def _update_call(state: State, body: AnyEvent, **changes: Any) -> State:
     """One call of the newest turn moves on. A call that is not in it, or that has its outcome, moves nowhere."""
-    if body.call_id not in {progress.call.call_id for progress in state.open_calls}:
-        raise IllegalEvent(state.phase, f"{label_of(body)} of {body.call_id}, which is not open")
+    call_id: CallId | None = getattr(body, "call_id", None)
+    if call_id not in {progress.call.call_id for progress in state.open_calls}:
+        raise IllegalEvent(state.phase, f"{label_of(body)} of {call_id}, which is not open")
 
     def update(progress: CallProgress) -> CallProgress:
-        if progress.call.call_id != body.call_id:
-            return progress
-        count = progress.dispatches if dispatches is None else dispatches
-        return replace(progress, status=status, dispatches=count, fence=state.fence)
+        return progress if progress.call.call_id != call_id else replace(progress, **changes)
 
     return evolve(state, calls=tuple(update(progress) for progress in state.calls))
 

@@ -2,19 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from rpds import HashTrieMap
+
 from app.conversation import Message, ToolCall, Usage
 from app.events import Terminated
-from app.ids import CallId
+from app.ids import ApprovalId, CallId
 from app.policy import call_signature
 from app.run.causes import Cause
+from app.run.sequence import Appended
 
 
 class Phase(StrEnum):
     """NEW: nothing was written. READY: the model is next. THINKING: a model call is out. ACTING: the model asked for
-    calls. REFUSED: a guard withheld the answer. ANSWERED: the answer stands. STOPPING: it is settled how the run ends.
+    calls. HELD: it waits for people. REFUSED: a guard withheld the answer. ANSWERED: the answer stands. STOPPING: it is
+    settled how the run ends.
     """
 
     NEW = "new"
@@ -22,6 +27,7 @@ class Phase(StrEnum):
     READY = "ready"
     THINKING = "thinking"
     ACTING = "acting"
+    HELD = "held"
     REFUSED = "refused"
     ANSWERED = "answered"
     STOPPING = "stopping"
@@ -39,13 +45,27 @@ class CallStatus(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallProgress:
     """One call of the newest turn. ``fence`` is the claim under which it was last dispatched. ``signature`` is of the
-    request as the model made it, None where it was no JSON: by it repetitions are counted, whatever a hook rewrites."""
+    request as the model made it, None where it was no JSON: by it repetitions are counted, whatever a hook rewrites.
+
+    ``approval_id`` names the newest question to a person about it and ``approved`` the grant, which is good for one
+    dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands."""
 
     call: ToolCall
     signature: str | None = None
     status: CallStatus = CallStatus.WAITING
     dispatches: int = 0
     fence: int = 0
+    needs_approval: bool = False
+    approval_id: ApprovalId | None = None
+    approval_reason: str = ""
+    asked_at: float = 0.0
+    expires_at: float | None = None
+    approved: bool = False
+
+    @property
+    def waits_for_approval(self) -> bool:
+        """Somebody was asked and has not answered."""
+        return self.status is not CallStatus.SETTLED and self.approval_id is not None and not self.approved
 
 
 # Without slots: evolve() copies the instance's dictionary.
@@ -54,8 +74,11 @@ class State:
     """The fold of a run's log. Times are the log's clock in epoch seconds.
 
     ``turns`` is what was said after the input. ``attempts`` counts model calls begun in this iteration, ``failures``
-    those of them that failed. ``landed`` holds the dispatched calls whose effect can't be undone by forgetting them.
-    ``active_seconds`` counts time under claims up to ``last_at``.
+    those of them that failed. ``model`` is the one that was called last, ``routed_to`` the one that a router chose.
+    ``repairs`` counts how often the model was told what was wrong. ``landed`` holds the dispatched calls whose effect
+    can't be undone by forgetting them. ``turns_dropped`` counts the history's oldest turns that no longer fit.
+    ``is_flagged``: a tool's result looks like an instruction. ``shared`` is what tools keep in their context. ``cost``
+    is None while nothing with a price was used. ``active_seconds`` counts time under claims up to ``last_at``.
     """
 
     phase: Phase = Phase.NEW
@@ -68,18 +91,28 @@ class State:
     model_calls: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    cost: Decimal | None = None
+    depth: int = 0
+    path: tuple[str, ...] = ()
     prompt_version: str | None = None
     fingerprint: str | None = None
     model: str | None = None
+    routed_to: str | None = None
     in_flight_input_tokens: int = 0
+    in_flight_cost: Decimal | None = None
     output_ceiling: int | None = None
-    turns: tuple[Message, ...] = ()
+    turns: Appended[Message] = field(default_factory=Appended)
     calls: tuple[CallProgress, ...] = ()
     turn_cleared: bool = False
-    repeats: Mapping[str, int] = field(default_factory=dict)
-    landed: tuple[tuple[CallId, str], ...] = ()
+    repeats: "HashTrieMap[str, int]" = field(default_factory=HashTrieMap)
+    landed: Appended[tuple[CallId, str]] = field(default_factory=Appended)
     backoff_until: float | None = None
+    repairs: int = 0
+    turns_dropped: int = 0
+    is_flagged: bool = False
+    shared: Mapping[str, Any] = field(default_factory=dict)
     answer: str | None = None
+    is_validated: bool = False
     cause: Cause | None = None
     end: Terminated | None = None
     active_seconds: float = 0.0
@@ -89,6 +122,11 @@ class State:
     def open_calls(self) -> tuple[CallProgress, ...]:
         """Calls of the newest turn without an outcome, in the model's order."""
         return tuple(progress for progress in self.calls if progress.status is not CallStatus.SETTLED)
+
+    @property
+    def pending_approvals(self) -> tuple[CallProgress, ...]:
+        """Calls about which a person was asked and has not answered, in the model's order."""
+        return tuple(progress for progress in self.calls if progress.waits_for_approval)
 
     @property
     def is_over(self) -> bool:

@@ -7,14 +7,10 @@ from app.conversation import StopReason, Usage
 from app.events import (
     AgentTransfer,
     AnyEvent,
-    ApprovalDenied,
-    ApprovalGranted,
-    ApprovalRequired,
     ArtifactDelta,
     BudgetRefused,
     CallbackOverride,
     CancellationRequested,
-    ClearedCall,
     CompensationRequired,
     DeadlineExceeded,
     DepthExceeded,
@@ -30,26 +26,26 @@ from app.events import (
     OutputValidated,
     RepairRequested,
     RepeatDetected,
-    RunSuspended,
     SchemaViolation,
     StateDelta,
     ToolRefused,
     ToolResultTruncated,
-    TurnCleared,
     Warned,
     WorkerLost,
     WorkOrphaned,
 )
-from app.ids import ApprovalId
 from app.run import Phase, Plan, Terminate
 from app.run.causes import Cause
 from app.run.transitions import label_of
 from tests.builders import (
     acting_log,
+    asked_about,
     assembled,
     build_call,
+    denied,
     dispatch_failed,
     dispatched,
+    granted,
     model_called,
     model_failed,
     outcome_lost,
@@ -59,21 +55,24 @@ from tests.builders import (
     resumed,
     returned,
     started,
+    suspended,
     terminated,
     tool_failed,
+    turn_cleared,
 )
 
 CALL: Final = build_call("look")
 _ABOUT: Final[Mapping[str, Any]] = {"call_id": CALL.call_id, "name": CALL.name}
-_APPROVAL: Final = ApprovalId("apr_1")
 
 THINKING_LOG: Final = (*ready_log(), model_called())
+ASKED_LOG: Final = (*acting_log(CALL), asked_about(CALL), turn_cleared(CALL))
 
 LOGS: Final[Mapping[Phase, tuple[AnyEvent, ...]]] = {
     Phase.NEW: (),
     Phase.QUEUED: (queued(),),
     Phase.READY: ready_log(),
     Phase.THINKING: THINKING_LOG,
+    Phase.HELD: (*ASKED_LOG, suspended("apr_1")),
     Phase.REFUSED: (*THINKING_LOG, responded(None)),
     Phase.ACTING: acting_log(CALL),
     Phase.ANSWERED: (*THINKING_LOG, responded("Four nights.")),
@@ -84,7 +83,7 @@ LOGS: Final[Mapping[Phase, tuple[AnyEvent, ...]]] = {
 _BODIES: Final[tuple[AnyEvent, ...]] = (
     queued(),
     started(),
-    RunSuspended(approval_ids=(_APPROVAL,)),
+    suspended("apr_1"),
     resumed(),
     WorkerLost(recoveries=4),
     CancellationRequested(reason="changed my mind"),
@@ -111,7 +110,7 @@ _BODIES: Final[tuple[AnyEvent, ...]] = (
     SchemaViolation(subject="tool", **_ABOUT, problems=("look: /city: is missing",)),
     SchemaViolation(subject="tool", **_ABOUT, fatal=False),
     RepairRequested(attempt=1),
-    TurnCleared(calls=(ClearedCall(**_ABOUT, arguments={}),)),
+    turn_cleared(CALL),
     dispatched(CALL),
     returned(CALL),
     ToolResultTruncated(**_ABOUT, original_chars=10, kept_chars=5),
@@ -130,9 +129,9 @@ _BODIES: Final[tuple[AnyEvent, ...]] = (
     GuardrailRefusal(guardrail="injection", subject="input"),
     GuardrailRedaction(guardrail="patterns", subject="input", before="0", after="1"),
     CallbackOverride(callback="cache", point="before_tool", after="1"),
-    ApprovalRequired(**_ABOUT, approval_id=_APPROVAL, arguments_digest="0"),
-    ApprovalGranted(**_ABOUT, approval_id=_APPROVAL, decided_by="grace", arguments_digest="0"),
-    ApprovalDenied(**_ABOUT, approval_id=_APPROVAL, cause="denied"),
+    asked_about(CALL),
+    granted(CALL),
+    denied(CALL),
     AgentTransfer(from_agent="a", to_agent="b"),
     StateDelta(),
     ArtifactDelta(),
@@ -147,10 +146,31 @@ _WHILE_THINKING: Final[Mapping[str, AnyEvent]] = {
 }
 
 
+_STOP: Final = CancellationRequested()
+_OUT_LOG: Final = (*acting_log(CALL), dispatched(CALL))
+_OUTCOMES: Final = (
+    "tool_result",
+    "tool_error:told",
+    "tool_error:fatal",
+    "tool_indeterminate:told",
+    "tool_indeterminate:fatal",
+    "attempt_failed:retry",
+)
+
+# Rows that need more than the phase: a model is asked when every call is settled, an answer follows a question.
+_BEFORE: Final[Mapping[tuple[Phase, str], tuple[AnyEvent, ...]]] = {
+    (Phase.ACTING, "model_call"): (*_OUT_LOG, returned(CALL)),
+    (Phase.ACTING, "approval_granted"): ASKED_LOG,
+    (Phase.ACTING, "approval_denied"): ASKED_LOG,
+    (Phase.ACTING, "run_suspended"): ASKED_LOG,
+    (Phase.STOPPING, "approval_denied"): (*ASKED_LOG, _STOP),
+    **{(Phase.STOPPING, label): (*_OUT_LOG, _STOP) for label in _OUTCOMES},
+}
+
+
 def log_before(phase: Phase, label: str) -> tuple[AnyEvent, ...]:
-    """A run in that phase for which an event of that row is the next: a model is asked when every call is settled."""
-    settled = (dispatched(CALL), returned(CALL)) if (phase, label) == (Phase.ACTING, "model_call") else ()
-    return (*LOGS[phase], *settled)
+    """A run in that phase for which an event of that row is the next."""
+    return _BEFORE.get((phase, label), LOGS[phase])
 
 
 def sample(phase: Phase, label: str) -> AnyEvent:

@@ -1,5 +1,7 @@
 """What is asked when a prompt is there, and how long a run has been under a claim."""
 
+from decimal import Decimal
+
 import pytest
 
 from app.events import BudgetRefused
@@ -14,16 +16,16 @@ _STATE = fold_bodies(*ready_log(), *settled_turn(1, build_call("look")), at=100)
 @pytest.mark.parametrize(("tokens", "fits"), [(1, True), (90, True), (91, False)])
 def test_a_prompt_passes_whose_tokens_still_fit(tokens: int, fits: bool) -> None:
     spec = build_spec(limits=BudgetLimits(max_input_tokens=100))
-    assert (refuse_input(spec, _STATE, tokens) is None) is fits
+    assert (refuse_input(spec, _STATE, (), estimated_tokens=tokens, estimated_cost=None) is None) is fits
 
 
 def test_a_prompt_of_any_length_fits_where_nobody_set_a_ceiling() -> None:
-    assert refuse_input(build_spec(), _STATE, 10**9) is None
+    assert refuse_input(build_spec(), _STATE, (), estimated_tokens=10**9, estimated_cost=Decimal(10**9)) is None
 
 
 def test_a_prompt_that_does_not_fit_says_what_it_asked_for() -> None:
     spec = build_spec(limits=BudgetLimits(max_input_tokens=100), sources={"max_input_tokens": Scope.REQUEST})
-    assert refuse_input(spec, _STATE, 91) == BudgetRefused(
+    assert refuse_input(spec, _STATE, (), estimated_tokens=91, estimated_cost=None) == BudgetRefused(
         dimension="max_input_tokens",
         limit=100,
         used=10,

@@ -21,6 +21,8 @@ _ROWS = [
     ("tool_not_allowed", "failed"),
     ("tool_failed", "failed"),
     ("tool_indeterminate", "failed"),
+    ("approval_denied", "failed"),
+    ("approval_mismatch", "failed"),
     ("worker_lost", "failed"),
     ("configuration_error", "failed"),
     ("internal_error", "failed"),

@@ -1,5 +1,7 @@
 """What is next for a run, rule by rule: which bound stops it, what goes out, what is waited for."""
 
+from typing import Any
+
 import pytest
 
 from app.conversation import Usage
@@ -100,7 +102,7 @@ def test_a_run_without_a_cause_to_stop_is_a_defect_that_still_ends_it() -> None:
     assert decide(build_spec(), broken, Situation(now=0)) == Terminate(cause=Cause(code="internal_error"))
 
 
-@pytest.mark.parametrize("phase", [Phase.NEW, Phase.QUEUED, Phase.THINKING, Phase.REFUSED, Phase.ENDED])
+@pytest.mark.parametrize("phase", [Phase.NEW, Phase.QUEUED, Phase.THINKING, Phase.HELD, Phase.REFUSED, Phase.ENDED])
 def test_there_is_nothing_to_decide_where_no_claim_waits_for_a_decision(phase: Phase) -> None:
     with pytest.raises(AssertionError, match=f"a run that is {phase}"):
         decide(build_spec(), fold_bodies(*LOGS[phase]), Situation(now=0))
@@ -195,7 +197,7 @@ _ENDS = [
 def plan_with_bounds_from(first: int) -> Plan:
     """What ends a run for which every bound binds but those before the ``first`` one in the order of asking."""
     binds = [index >= first for index in range(len(_ENDS))]
-    limits = {cap: 2 for cap, bound in zip(_CAPS, binds[4:], strict=True) if bound}
+    limits: dict[str, Any] = {cap: 2 for cap, bound in zip(_CAPS, binds[4:], strict=True) if bound}
     return plan_after(
         *_TWO_TURNS,
         spec=build_spec(

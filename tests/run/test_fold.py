@@ -2,18 +2,9 @@
 
 import pytest
 
-from app.conversation import OUTCOME_UNKNOWN, StopReason, Usage, UsageSource
-from app.events import (
-    AnyEvent,
-    BudgetRefused,
-    CancellationRequested,
-    ClearedCall,
-    DeadlineExceeded,
-    HookRefusal,
-    SchemaViolation,
-    TurnCleared,
-)
-from app.run import CallStatus, Cause, IllegalEvent, Phase, State, fold, fold_all
+from app.conversation import OUTCOME_UNKNOWN, ToolCall, Usage, UsageSource
+from app.events import Actions, AnyEvent, ClearedCall, StateDelta, ToolResult, TurnCleared
+from app.run import CallStatus, IllegalEvent, Phase, State, fold, fold_all
 from tests.builders import (
     acting_log,
     build_call,
@@ -33,11 +24,10 @@ from tests.builders import (
     settled_turn,
     started,
     store_bodies,
-    terminated,
     told_by_tool,
     tool_failed,
 )
-from tests.run.samples import LOGS, SAMPLES, sample
+from tests.run.samples import LOGS, SAMPLES
 
 _LOOK, _SET, _PAY = build_call("look", number=1), build_call("set", number=2), build_call("pay", number=3)
 
@@ -71,17 +61,17 @@ def test_a_refused_response_was_still_paid_for() -> None:
 
 def test_a_refused_response_is_in_no_transcript_and_is_no_answer() -> None:
     state = fold_bodies(*ready_log(), model_called(), responded(None))
-    assert (state.turns, state.answer, state.calls) == ((), None, ())
+    assert (tuple(state.turns), state.answer, state.calls) == ((), None, ())
 
 
 def test_an_answer_stands_in_the_transcript() -> None:
     state = fold_bodies(*ready_log(), model_called(), responded("Four nights."))
-    assert (state.answer, state.turns) == ("Four nights.", (said_by_model("Four nights."),))
+    assert (state.answer, tuple(state.turns)) == ("Four nights.", (said_by_model("Four nights."),))
 
 
 def test_content_beside_calls_is_one_message_and_no_answer() -> None:
     state = fold_bodies(*ready_log(), model_called(), responded("Let me look.", _LOOK))
-    assert (state.answer, state.turns) == (None, (said_by_model("Let me look.", _LOOK),))
+    assert (state.answer, tuple(state.turns)) == (None, (said_by_model("Let me look.", _LOOK),))
 
 
 def test_a_failed_attempt_charges_what_it_is_estimated_to_have_used() -> None:
@@ -323,121 +313,46 @@ def test_a_request_is_counted_as_the_model_made_it_and_not_as_a_hook_rewrote_it(
     assert list(state.repeats) == ['look {"city":"Kyoto"}']
 
 
-# --- the end ---------------------------------------------------------------------------------------------------------
+# --- what tools leave behind -----------------------------------------------------------------------------------------
 
 
-def test_the_first_reason_to_stop_names_the_end() -> None:
-    state = fold_bodies(
-        *ready_log(),
-        CancellationRequested(reason="changed my mind"),
-        BudgetRefused(dimension="max_tool_calls", limit=1, used=1),
-        HookRefusal(hook="redactor", point="on_terminal"),
-    )
-    assert state.cause == Cause(code="cancelled", detail="changed my mind")
+def changed(**values: object) -> StateDelta:
+    return StateDelta(actions=Actions(state_delta=values))
 
 
-def test_the_end_is_kept_as_it_was_stored() -> None:
-    end = terminated("provider_error")
-    state = fold_bodies(*ready_log(), end)
-    assert (state.end, state.is_over) == (end, True)
+def test_what_a_tool_keeps_is_there_for_the_next_one() -> None:
+    assert fold_bodies(*acting_log(_LOOK), changed(city="Kyoto")).shared == {"city": "Kyoto"}
 
 
-def test_a_run_that_goes_on_is_not_over() -> None:
-    assert not fold_bodies(*ready_log()).is_over
+def test_a_change_leaves_everything_else_as_it_was() -> None:
+    state = fold_bodies(*acting_log(_LOOK), changed(city="Kyoto", nights=4), changed(nights=5))
+    assert state.shared == {"city": "Kyoto", "nights": 5}
 
 
-@pytest.mark.parametrize(
-    ("phase", "label", "code", "cap"),
-    [
-        (Phase.READY, "cancellation_requested", "cancelled", None),
-        (Phase.READY, "deadline_exceeded", "deadline_exceeded", None),
-        (Phase.READY, "budget_refused", "budget_exhausted", "max_tool_calls"),
-        (Phase.READY, "hook_refusal", "hook_refusal", None),
-        (Phase.READY, "worker_lost", "worker_lost", None),
-        (Phase.READY, "guardrail_refusal", "guardrail_refusal", None),
-        (Phase.REFUSED, "guardrail_refusal", "guardrail_refusal", None),
-        (Phase.READY, "depth_exceeded", "delegation_depth_exceeded", "max_delegation_depth"),
-        (Phase.THINKING, "attempt_failed:final", "provider_error", None),
-        (Phase.THINKING, "model_response:empty", "empty_model_output", None),
-        (Phase.THINKING, "model_response:cut", "output_truncated", None),
-        (Phase.ACTING, "fan_out_refused", "fan_out_exceeded", "max_tool_calls"),
-        (Phase.ACTING, "repeat_detected", "repeated_call", "max_repeated_calls"),
-        (Phase.ACTING, "schema_violation:fatal", "schema_violation", None),
-        (Phase.ANSWERED, "schema_violation:fatal", "schema_violation", None),
-        (Phase.ACTING, "tool_refused:fatal", "tool_not_allowed", None),
-        (Phase.ACTING, "tool_error:fatal", "tool_failed", None),
-        (Phase.ACTING, "tool_indeterminate:fatal", "tool_indeterminate", None),
-    ],
-)
-def test_an_event_that_settles_the_end_gives_its_code_and_names_the_cap(
-    phase: Phase, label: str, code: str, cap: str | None
-) -> None:
-    cause = fold_bodies(*LOGS[phase], sample(phase, label)).cause
-    assert cause is not None
-    assert (cause.code, cause.cap) == (code, cap)
+def test_a_key_that_a_tool_took_away_is_none() -> None:
+    assert fold_bodies(*acting_log(_LOOK), changed(city="Kyoto"), changed(city=None)).shared == {"city": None}
 
 
-@pytest.mark.parametrize(
-    ("phase", "label", "told"),
-    [
-        (Phase.READY, "depth_exceeded", "depth 5 of 4: alpha→beta→alpha"),
-        (Phase.ACTING, "fan_out_refused", "asks for 9 calls, 8 are allowed"),
-        (Phase.ACTING, "repeat_detected", "look was called 4 times"),
-        (Phase.READY, "budget_refused", "max_tool_calls: 8 used, 1 asked for, 8 allowed"),
-        (Phase.ACTING, "schema_violation:fatal", "look: /city: is missing"),
-        (Phase.READY, "deadline_exceeded", "the run ran past its deadline"),
-    ],
-)
-def test_an_end_says_which_bound_was_hit(phase: Phase, label: str, told: str) -> None:
-    cause = fold_bodies(*LOGS[phase], sample(phase, label)).cause
-    assert cause is not None
-    assert told in cause.detail
+def test_a_change_of_nothing_changes_nothing() -> None:
+    assert fold_bodies(*acting_log(_LOOK), changed(city="Kyoto"), StateDelta()).shared == {"city": "Kyoto"}
 
 
-def test_a_hook_past_its_time_is_an_elapsed_deadline() -> None:
-    state = fold_bodies(*ready_log(), DeadlineExceeded(what="hook", detail="redactor: no answer within 5 s"))
-    assert state.cause == Cause(code="deadline_exceeded", detail="redactor: no answer within 5 s")
+def test_what_tools_keep_outlives_a_restart() -> None:
+    assert fold_bodies(*acting_log(_LOOK), changed(city="Kyoto"), resumed()).shared == {"city": "Kyoto"}
 
 
-def test_a_hook_that_raised_is_told_apart_from_one_that_refused() -> None:
-    state = fold_bodies(*ready_log(), HookRefusal(hook="h", point="before_model_call", code="hook_failed"))
-    assert state.cause is not None
-    assert state.cause.code == "hook_failed"
+def flagged(call: ToolCall) -> ToolResult:
+    return ToolResult(call_id=call.call_id, name=call.name, content="x", signals=("instruction_override",))
 
 
-def test_a_problem_with_arguments_that_goes_back_to_the_model_is_no_move_yet() -> None:
-    with pytest.raises(IllegalEvent):
-        fold_bodies(*acting_log(_LOOK), SchemaViolation(subject="tool", fatal=False))
+def test_a_run_that_read_something_like_an_instruction_is_flagged() -> None:
+    assert fold_bodies(*acting_log(_LOOK), dispatched(_LOOK), flagged(_LOOK)).is_flagged
 
 
-@pytest.mark.parametrize(
-    ("ceiling", "used", "code", "cap"),
-    [
-        (20, 20, "budget_exhausted", "max_output_tokens"),
-        (20, 21, "budget_exhausted", "max_output_tokens"),
-        (20, 19, "output_truncated", None),
-        (None, 5_000, "output_truncated", None),
-    ],
-)
-def test_a_cut_answer_is_the_budgets_end_where_its_ceiling_was_reached(
-    ceiling: int | None, used: int, code: str, cap: str | None
-) -> None:
-    cause = fold_bodies(
-        *ready_log(),
-        model_called(max_output_tokens=ceiling),
-        responded("Four ni", stop_reason=StopReason.LENGTH, usage=Usage(output_tokens=used)),
-    ).cause
-    assert cause is not None
-    assert (cause.code, cause.cap) == (code, cap)
+def test_a_run_that_read_nothing_of_the_kind_is_not() -> None:
+    assert not fold_bodies(*acting_log(_LOOK), dispatched(_LOOK), returned(_LOOK)).is_flagged
 
 
-def test_an_empty_answer_that_was_cut_is_cut() -> None:
-    cause = fold_bodies(*ready_log(), model_called(), responded("", stop_reason=StopReason.LENGTH)).cause
-    assert cause is not None
-    assert cause.code == "output_truncated"
-
-
-def test_folding_in_one_go_is_folding_one_by_one() -> None:
-    events = store_bodies([(float(n), body) for n, body in enumerate(LOGS[Phase.ENDED])])
-    halfway = fold_all(State(), events[:3])
-    assert fold_all(halfway, events[3:]) == fold_all(State(), events)
+def test_a_run_stays_flagged_whatever_it_reads_afterwards() -> None:
+    log = (*acting_log(_LOOK, _SET), dispatched(_LOOK), flagged(_LOOK), dispatched(_SET), returned(_SET))
+    assert fold_bodies(*log, resumed(), model_called(iteration=2)).is_flagged

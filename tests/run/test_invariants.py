@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from app.ids import ApprovalId
 from app.run import CallProgress, CallStatus, Cause, Phase
 from app.run.invariants import broken_invariants
 from tests.builders import build_call, fold_bodies, terminated, told_by_tool
 from tests.run.samples import LOGS
 
-_LOOK = build_call("look")
+_LOOK, _SET = build_call("look", number=1), build_call("set", number=2)
+_ASKED = CallProgress(call=_LOOK, approval_id=ApprovalId("apr_1"))
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -41,9 +43,22 @@ def test_a_state_that_a_legal_log_folds_to_is_sound(phase: Phase) -> None:
             {"calls": (CallProgress(call=_LOOK, status=CallStatus.DISPATCHED),)},
             "a dispatched call was dispatched",
         ),
+        (
+            Phase.ACTING,
+            {"calls": (_ASKED, CallProgress(call=_SET, status=CallStatus.DISPATCHED, dispatches=1, fence=1))},
+            "no call is out before every question of its turn is answered",
+        ),
+        (Phase.HELD, {"calls": (CallProgress(call=_LOOK),)}, "a run that is held waits for somebody"),
+        (Phase.ACTING, {"calls": (CallProgress(call=_LOOK, approved=True),)}, "a grant is of a question"),
     ],
 )
 def test_a_state_that_breaks_an_invariant_is_told_by_its_name(
     phase: Phase, changes: dict[str, Any], broken: str
 ) -> None:
     assert broken in broken_invariants(replace(fold_bodies(*LOGS[phase]), **changes))
+
+
+def test_a_call_that_a_lost_claim_had_sent_may_be_asked_about_again() -> None:
+    lost = CallProgress(call=_SET, status=CallStatus.DISPATCHED, dispatches=1, fence=1)
+    state = replace(fold_bodies(*LOGS[Phase.ACTING]), fence=2, calls=(_ASKED, lost))
+    assert broken_invariants(state) == []

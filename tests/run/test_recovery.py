@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from app.conversation import OUTCOME_UNKNOWN, ToolCall
-from app.events import AnyEvent, ToolFailed, ToolIndeterminate
+from app.events import AnyEvent, CancellationRequested, DeadlineExceeded, ToolFailed, ToolIndeterminate
 from app.policy import BudgetLimits, Indeterminate
-from app.run import CallModel, DispatchTool, Plan, Terminate
+from app.run import CallModel, CallStatus, DispatchTool, Plan, Terminate
 from tests.builders import (
     CANCEL,
     acting_log,
+    asked_about,
     build_agent,
     build_call,
     build_spec,
@@ -23,6 +24,7 @@ from tests.builders import (
     resumed,
     returned,
     told_by_tool,
+    tool_failed,
 )
 
 _LOOK, _SET, _PAY = build_call("look", number=1), build_call("set", number=2), build_call("pay", number=3)
@@ -133,6 +135,23 @@ def test_where_something_else_ends_the_run_a_lost_call_that_may_be_repeated_is_a
     assert isinstance(first, ToolFailed)
     assert (first.call_id, first.retry_safe, first.fatal) == (_SET.call_id, True, False)
     assert cap_of(planned) == end
+
+
+@pytest.mark.parametrize(
+    "ending", [CancellationRequested(), DeadlineExceeded(what="run")], ids=["cancelled", "past its deadline"]
+)
+def test_a_lost_call_is_told_of_also_where_the_end_comes_while_another_call_is_out(ending: AnyEvent) -> None:
+    log = (*acting_log(_SET, _PAY), dispatched(_SET), dispatched(_PAY), resumed(), dispatched(_SET, dispatch=2))
+    planned = plan_after(*log, tool_failed(_SET), ending)
+    (event,) = planned.events
+    assert isinstance(event, ToolIndeterminate)
+    assert (event.call_id, event.content) == (_PAY.call_id, OUTCOME_UNKNOWN)
+
+
+def test_a_lost_call_is_told_of_also_where_the_end_comes_while_a_person_is_asked() -> None:
+    log = (*acting_log(_SET, _PAY), dispatched(_SET), dispatched(_PAY), resumed(), asked_about(_SET))
+    planned = plan_after(*log, CancellationRequested())
+    assert [progress.status for progress in planned.state.calls] == [CallStatus.SETTLED, CallStatus.SETTLED]
 
 
 def test_a_call_that_never_went_out_needs_no_outcome_at_the_end() -> None:

@@ -39,15 +39,7 @@ def test_every_phase_has_its_moves() -> None:
 
 def test_kinds_that_no_row_lists_are_those_that_nothing_emits_yet() -> None:
     listed = {label.partition(":")[0] for _, label in _LEGAL}
-    assert EVENT_KINDS - listed == {
-        "run_suspended",
-        "approval_required",
-        "approval_granted",
-        "approval_denied",
-        "agent_transfer",
-        "output_unwrapped",
-        "repair_requested",
-    }
+    assert EVENT_KINDS - listed == {"agent_transfer"}
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -93,6 +85,21 @@ def test_only_a_claim_starts_a_queued_run(label: str) -> None:
     assert (label in TABLE[Phase.QUEUED]) == (label == "run_started")
 
 
+@pytest.mark.parametrize("label", list(SAMPLES))
+def test_only_a_claim_moves_a_run_that_is_held(label: str) -> None:
+    assert (label in TABLE[Phase.HELD]) == (label == "run_resumed")
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_run_is_held_only_while_acting(phase: Phase) -> None:
+    assert ("run_suspended" in TABLE[phase]) == (phase is Phase.ACTING)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_people_are_asked_only_while_acting(phase: Phase) -> None:
+    assert ("approval_required" in TABLE[phase], "approval_granted" in TABLE[phase]) == (phase is Phase.ACTING,) * 2
+
+
 @pytest.mark.parametrize("phase", [*_ALIVE, Phase.STOPPING])
 @pytest.mark.parametrize("label", _NOTES)
 def test_a_note_moves_nothing(phase: Phase, label: str) -> None:
@@ -132,6 +139,7 @@ def test_only_the_end_leads_to_the_ended_phase(phase: Phase) -> None:
         (Phase.READY, Phase.READY),
         (Phase.THINKING, Phase.READY),
         (Phase.ACTING, Phase.ACTING),
+        (Phase.HELD, Phase.ACTING),
         (Phase.ANSWERED, Phase.ANSWERED),
         (Phase.STOPPING, Phase.STOPPING),
     ],
@@ -159,6 +167,33 @@ def test_what_the_model_said_decides_where_it_leads(label: str, to: Phase) -> No
 )
 def test_white_space_counts_as_content(text: str, label: str) -> None:
     assert label_of(responded(text)) == label
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "tool_result",
+        "tool_result_truncated",
+        "tool_error:fatal",
+        "tool_error:told",
+        "tool_indeterminate:fatal",
+        "tool_indeterminate:told",
+        "attempt_failed:retry",
+        "attempt_failed:final",
+        "cancellation_requested",
+        "deadline_exceeded",
+        "budget_refused",
+        "hook_refusal",
+    ],
+)
+def test_what_came_of_calls_that_were_out_together_is_told_after_one_of_them_has_settled_the_end(label: str) -> None:
+    assert TABLE[Phase.STOPPING].get(label) is Phase.STOPPING
+
+
+@pytest.mark.parametrize("phase", [Phase.READY, Phase.ACTING])
+def test_a_history_is_trimmed_before_any_model_call_also_a_later_one(phase: Phase) -> None:
+    # The next model call of a run comes while it is still acting: its last turn's calls are settled.
+    assert TABLE[phase].get("history_trimmed") is phase
 
 
 @pytest.mark.parametrize("code", ["cancelled", "provider_error", "budget_exhausted"])

@@ -6,42 +6,29 @@ the invariants are checked, and that no counter ran back.
 """
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final, assert_never
+from typing import Final
 
 from hypothesis import strategies as st
 
-from app.conversation import OUTCOME_UNKNOWN, StopReason, ToolCall, Usage
-from app.events import (
-    AnyEvent,
-    AttemptFailed,
-    BudgetRefused,
-    CancellationRequested,
-    ClearedCall,
-    CompensationRequired,
-    DeadlineExceeded,
-    GuardrailRefusal,
-    HookRefusal,
-    HookRewrite,
-    Terminated,
-    ToolFailed,
-    ToolResultTruncated,
-    TurnCleared,
-    WorkOrphaned,
-)
-from app.ids import CallId
-from app.policy import BudgetLimits, Effect, Indeterminate, LoopConfig
+from app.events import AnyEvent, ApprovalDenied, CompensationRequired, HookRefusal, HookRewrite, Terminated, Warned
+from app.ids import ApprovalId, CallId
+from app.policy import BudgetLimits, Effect, Spend
 from app.run import (
+    AskApproval,
     AssemblePrompt,
     CallModel,
+    CallProgress,
     ClearTurn,
     DispatchTool,
+    DispatchTools,
     Phase,
     Plan,
-    Record,
-    RunSpec,
+    RequestApproval,
     Situation,
     State,
+    Suspend,
     Terminate,
     WaitUntil,
     fold,
@@ -50,62 +37,30 @@ from app.run import (
 )
 from app.run.decide import Cancel
 from app.run.invariants import broken_invariants
-from app.run.steps.calls import may_repeat
+from app.run.spec import RunSpec
+from app.run.steps.bounds import Shared, refuse_input, refuse_model_call, spent
 from tests.builders import (
     CANCEL,
     EFFECTS,
-    assembled,
-    build_agent,
-    build_call,
-    build_raw_call,
-    build_spec,
-    dispatch_failed,
     dispatched,
-    estimated,
     model_called,
-    outcome_lost,
     queued,
-    responded,
     resumed,
-    returned,
     started,
-    tool_failed,
+    suspended,
+    trimmed,
 )
+from tests.run.walk_specs import PRICE, draw_limits, draw_spec
+from tests.run.walk_world import Outcomes, World
 
-Outcomes = tuple[AnyEvent, ...]
-
-_MOST_STEPS: Final = 300
-_REWRITE: Final = HookRewrite(hook="redactor", point="before_tool_dispatch", before="0", after="1")
+_MOST_STEPS: Final = 400
+_OTHERS_STEP: Final = Spend(
+    cost=PRICE, input_tokens=3, output_tokens=2, model_calls=1, tool_calls=1, iterations=1, peer_invocations=1
+)
 
 
 class Died(Exception):
     """The process was lost here: whatever was not stored is gone."""
-
-
-def draw_spec(random: Random) -> RunSpec:
-    """A run that is bounded one way or another, so that walks meet the bounds."""
-    agent = build_agent(
-        max_iterations=random.randint(1, 8),
-        idempotent_tools=random.choice([(), ("set",), ("look", "set")]),
-        on_indeterminate=random.choice(list(Indeterminate)),
-        loop=LoopConfig(max_repeated_calls=random.randint(1, 4)),
-    )
-    limits = BudgetLimits(
-        max_input_tokens=random.choice([None, None, None, None, random.randint(1, 90)]),
-        max_output_tokens=random.choice([None, None, None, None, random.randint(1, 40)]),
-        max_model_calls=random.choice([None, None, None, None, random.randint(1, 8)]),
-        max_tool_calls=random.choice([None, None, None, None, random.randint(1, 8)]),
-        max_parallel_tool_calls=random.choice([None, None, None, None, random.randint(1, 3)]),
-        max_seconds=random.choice([None, None, None, None, random.randint(1, 60)]),
-    )
-    return build_spec(
-        agent=agent,
-        limits=limits,
-        deadline_at=random.choice([None, None, None, None, random.randint(1, 90)]),
-        max_llm_calls=random.choice([2, 5, 500]),
-        max_recoveries=random.choice([0, 2, 9, 9]),
-        gates_dispatch=random.random() < 0.5,
-    )
 
 
 def walks() -> st.SearchStrategy["Walk"]:
@@ -128,29 +83,41 @@ class Walk:
     def __init__(self, seed: int, random: Random, spec: RunSpec) -> None:
         self._seed = seed
         self._random = random
+        self._world = World(random, spec)
         self._deaths_left = random.randint(0, 6)
         self._cancel: Cancel | None = None
+        self._deferred: set[ApprovalId] = set()
         self._fence = 0
         self._recoveries = 0
         self._now = 0.0
+        self._price = random.choice([None, PRICE])
         self.spec = spec
+        self.depth = random.choice([0, 0, 0, 1, 2])
+        self.callers_limits: BudgetLimits | None = draw_limits(random, 0.1) if self.depth else None
+        self.elsewhere = Spend()
         self.state = State()
         self.log: list[tuple[float, AnyEvent]] = []
         self.called: Counter[CallId] = Counter()
+        self.commands: Counter[str] = Counter()
+        # Calls that were out together, and those of their turn that had an outcome by then.
+        self.groups: list[tuple[tuple[CallId, ...], set[CallId]]] = []
 
     def __repr__(self) -> str:
         return f"walk_from({self._seed})"
 
     def go(self) -> None:
         """Walks to the end. Raises AssertionError where a fold broke an invariant, or no end came."""
-        self._append(queued())
+        self._append(queued(depth=self.depth, path=("planner",) * (self.depth + 1)))
         outcomes = self._claim()
         for _ in range(_MOST_STEPS):
-            if self.state.is_over:
-                return
             try:
                 outcomes = self._step(outcomes)
             except Died:
+                outcomes = self._claim()
+            if self.state.is_over:
+                return
+            if self.state.phase is Phase.HELD:
+                self._now += self._random.choice([0, 30])
                 outcomes = self._claim()
         raise AssertionError(f"no end after {_MOST_STEPS} steps")
 
@@ -162,6 +129,14 @@ class Walk:
         """How often each call of such a tool really was made."""
         names = {call.call_id: call.name for turn in self.state.turns for call in turn.tool_calls}
         return {call_id: count for call_id, count in self.called.items() if EFFECTS[names[call_id]] is effect}
+
+    def budgets(self) -> tuple[Shared, ...]:
+        """What the run spends of; nothing where no other run shares it."""
+        if self.callers_limits is None:
+            return ()
+        own = Shared(limits=self.spec.limits, sources={}, elsewhere=Spend())
+        callers = Shared(limits=self.callers_limits, sources={}, elsewhere=self.elsewhere, seconds=self._now)
+        return (own, callers)
 
     # --- the log ---
 
@@ -175,143 +150,186 @@ class Walk:
             assert _counters(before) <= _counters(self.state), f"{body.kind} ran a counter back"
 
     def _claim(self) -> Outcomes:
+        """The first words of the next claim."""
         self._fence += 1
-        if self.state.phase is Phase.QUEUED:
-            return (started(fence=self._fence),)
+        self._deferred.clear()
+        is_lost = self._fence > 1 and self.state.phase is not Phase.HELD
         # A process that goes away in order hands its runs over, which is no recovery.
-        self._recoveries += self._random.randint(0, 1)
-        return (resumed(fence=self._fence, recoveries=self._recoveries),)
+        self._recoveries += self._random.randint(0, 1) if is_lost else 0
+        begins, goes_on = started(fence=self._fence), resumed(fence=self._fence, recoveries=self._recoveries)
+        if self.state.phase is not Phase.QUEUED:
+            return (goes_on,)
+        note = Warned(code="unlimited_budget")
+        return (begins, goes_on, note) if self._recoveries else (begins, note)
 
     def _may_die(self) -> None:
-        if self._deaths_left and self._random.random() < 0.15:
+        if self._deaths_left and self._random.random() < 0.12:
             self._deaths_left -= 1
             self._now += self._random.choice([0, 30])
             raise Died
+
+    def _others_spend(self) -> None:
+        """Other runs of the same tree spend of the caller's budget, as far as it has room for them."""
+        limits = self.callers_limits
+        if limits is None or self._random.random() < 0.85:
+            return
+        total = self.elsewhere + spent(self.state) + _OTHERS_STEP
+        bounds = [(total.charged_to(name), limit) for name, limit in limits if limit is not None]
+        if all(used <= limit for used, limit in bounds):
+            self.elsewhere += _OTHERS_STEP
 
     # --- the loop ---
 
     def _step(self, outcomes: Outcomes) -> Outcomes:
         self._now += self._random.choice([0, 0, 1, 5])
-        if self._cancel is None and self._random.random() < 0.02:
+        self._others_spend()
+        if self._cancel is None and self._random.random() < 0.01:
             self._cancel = CANCEL
-        planned = plan(self.spec, self.state, outcomes, Situation(now=self._now, cancel=self._cancel))
+        situation = Situation(
+            now=self._now, cancel=self._cancel, shared=self.budgets(), deferred=frozenset(self._deferred)
+        )
+        planned = plan(self.spec, self.state, outcomes, situation)
         self._may_die()
-        match planned.command:
-            case AssemblePrompt():
-                self._append(*planned.events)
-                self._may_die()
-                return self._pick([(assembled(),)] * 20 + [(GuardrailRefusal(guardrail="injection", subject="input"),)])
-            case CallModel() as command:
-                return self._call_model(planned, command)
-            case ClearTurn():
-                return self._clear_turn(planned)
-            case DispatchTool() as command:
-                return self._dispatch(planned, command)
-            case WaitUntil() as command:
-                self._append(*planned.events)
-                self._may_die()
-                self._now = max(self._now, command.at)
-                return ()
-            case Terminate() as command:
-                return self._terminate(planned, command)
-            case Record():
-                raise AssertionError("a plan never ends with something to record")
-            case _:
-                assert_never(planned.command)
+        if self._random.random() < 0.03 and not isinstance(planned.command, Terminate):
+            # The process goes away in order.
+            self._append(*planned.events)
+            raise Died
+        self.commands[type(planned.command).__name__] += 1
+        return _PERFORM[type(planned.command)](self, planned)
 
-    def _pick(self, choices: list[Outcomes]) -> Outcomes:
-        return self._random.choice(choices)
-
-    def _call_model(self, planned: Plan, command: CallModel) -> Outcomes:
-        iteration, ceiling = command.iteration, command.max_output_tokens
-        announced = model_called(iteration=iteration, attempt=command.attempt, max_output_tokens=ceiling)
-        self._append(*planned.events, announced)
+    def _assemble(self, planned: Plan) -> Outcomes:
+        self._append(*planned.events)
         self._may_die()
-        usage = Usage(input_tokens=10, output_tokens=5 if ceiling is None else min(5, ceiling))
-        failed = AttemptFailed(subject="model", attempt=command.attempt, code="provider_error", usage=estimated(10))
-        cut_off = failed.model_copy(update={"code": "cancelled"})
-        calls = self._draw_calls(iteration)
-        return self._pick(
-            [(responded("", *calls, iteration=iteration, usage=usage),)] * 40
-            + [
-                *[(responded("Four nights.", iteration=iteration, usage=usage),)] * 3,
-                (responded("", iteration=iteration, usage=usage),),
-                (responded(None, usage=usage), HookRefusal(hook="h", point="after_model_response")),
-                (responded(None, usage=usage), GuardrailRefusal(guardrail="g", subject="output")),
-                self._cut(usage, ceiling),
-                *[(failed.model_copy(update={"delay_seconds": 2.0}),)] * 6,
-                (failed,),
-                (DeadlineExceeded(what="model_call"), cut_off, WorkOrphaned(what="model_call", name="attempt 1")),
-                (CancellationRequested(), cut_off),
-            ]
+        return self._world.assemble()
+
+    def _call_model(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, CallModel)
+        command, pending = planned.command, planned.events
+        if self._world.happens(0.04):
+            pending = (*pending, trimmed())
+        refusal = self._refuse_model_call(planned.state)
+        if refusal is not None:
+            return (*pending, refusal)
+        if self._world.happens(0.1):
+            # Hooks are asked, which takes time.
+            self._append(*pending)
+            self._may_die()
+            self._others_spend()
+            pending = (HookRewrite(hook="redactor", point="before_model_call", before="0", after="1"),)
+            if self._world.happens(0.1):
+                return (*pending, HookRefusal(hook="h", point="before_model_call"))
+            refusal = self._refuse_model_call(self.state)
+            if refusal is not None:
+                return (*pending, refusal)
+        announced = model_called(
+            iteration=command.iteration, attempt=command.attempt, max_output_tokens=command.max_output_tokens
+        )
+        model = planned.state.routed_to or announced.model
+        announced = announced.model_copy(update={"model": model, "estimated_cost": self._price})
+        self._append(*pending, announced)
+        self._may_die()
+        return self._world.ask_model(self.state, attempt=command.attempt, ceiling=command.max_output_tokens)
+
+    def _refuse_model_call(self, state: State) -> AnyEvent | None:
+        budgets = self.budgets()
+        return refuse_model_call(self.spec, state, budgets, self._now) or refuse_input(
+            self.spec, state, budgets, estimated_tokens=11, estimated_cost=self._price
         )
 
-    def _draw_calls(self, iteration: int) -> list[ToolCall]:
-        calls = []
-        for number in range(1, self._random.randint(1, 3) + 1):
-            name = self._random.choice(["look", "set", "pay"] * 20 + ["zap", "raw"])
-            page = {"page": self._random.randint(1, 3)}
-            calls.append(
-                build_raw_call("look", "{", number=number, iteration=iteration)
-                if name == "raw"
-                else build_call(name, number=number, iteration=iteration, arguments=page)
-            )
-        return calls
-
-    def _cut(self, usage: Usage, ceiling: int | None) -> Outcomes:
-        cut = responded("Four ni", usage=usage, stop_reason=StopReason.LENGTH)
-        if ceiling is None or usage.output_tokens < ceiling:
-            return (cut,)
-        return (cut, BudgetRefused(dimension="max_output_tokens", limit=ceiling, used=ceiling))
-
     def _clear_turn(self, planned: Plan) -> Outcomes:
+        if not self.spec.gates_dispatch:
+            return (*planned.events, *self._world.clear_turn(planned.state))
         self._append(*planned.events)
         self._may_die()
-        waiting = [progress.call for progress in planned.state.open_calls]
-        hidden = TurnCleared(calls=tuple(_clear(call, {"page": "[redacted]"}) for call in waiting))
-        as_asked = TurnCleared(calls=tuple(_clear(call, call.arguments or {}) for call in waiting))
-        refused = HookRefusal(hook="h", point="before_tool_dispatch")
-        return self._pick([(as_asked,), (_REWRITE, hidden)] * 5 + [(refused,)])
+        return self._world.clear_turn(planned.state)
 
-    def _dispatch(self, planned: Plan, command: DispatchTool) -> Outcomes:
-        call = next(p.call for p in planned.state.open_calls if p.call.call_id == command.call_id)
-        self._append(*planned.events, dispatched(call, dispatch=command.dispatch))
-        self._may_die()
-        self.called[call.call_id] += 1
-        self._may_die()
-        truncated = ToolResultTruncated(call_id=call.call_id, name=call.name, original_chars=9, kept_chars=4)
-        choices: list[Outcomes] = [(returned(call),)] * 20 + [
-            (truncated, returned(call)),
-            (returned(call), HookRefusal(hook="h", point="after_tool_result")),
-            (tool_failed(call),),
-            (tool_failed(call, fatal=True),),
-            (self._lost(call), CancellationRequested()),
-            (self._lost(call), DeadlineExceeded(what="tool_call")),
-        ]
-        if call.name in self.spec.agent.idempotent_tools:
-            choices += [(dispatch_failed(call, delay_seconds=3),)] * 3 + [(dispatch_failed(call), tool_failed(call))]
-        if not may_repeat(self.spec, call.name):
-            choices += [(outcome_lost(call),), (outcome_lost(call, content=OUTCOME_UNKNOWN),)]
-        return self._pick(choices)
+    def _request_approval(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, RequestApproval)
+        progress = _find(planned, planned.command.call_id)
+        return (*planned.events, self._world.put_question(progress.call))
 
-    def _lost(self, call: ToolCall) -> AnyEvent:
-        """What is recorded of a call that was cut off."""
-        if not may_repeat(self.spec, call.name):
-            return outcome_lost(call, content=OUTCOME_UNKNOWN)
-        return ToolFailed(call_id=call.call_id, name=call.name, code="tool_failed", content="x", retry_safe=True)
-
-    def _terminate(self, planned: Plan, command: Terminate) -> Outcomes:
+    def _ask_approval(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, AskApproval)
         self._append(*planned.events)
         self._may_die()
-        code = command.cause.code
-        landed = [CompensationRequired(call_id=call_id, name=name) for call_id, name in self.state.landed]
-        end = Terminated(state=state_of(code), code=code, cap=command.cause.cap, usage=self.state.usage)
-        self._append(*(landed if code else []), end)
+        progress = _find(planned, planned.command.call_id)
+        answer = self._world.ask_person(progress)
+        if answer is not None:
+            return answer
+        assert progress.approval_id is not None
+        self._deferred.add(progress.approval_id)
+        return ()
+
+    def _suspend(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, Suspend)
+        self._append(*planned.events, suspended(*planned.command.approval_ids))
+        return ()
+
+    def _dispatch_one(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, DispatchTool)
+        return self._dispatch(planned, (planned.command,))
+
+    def _dispatch_group(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, DispatchTools)
+        group = tuple(dispatch.call_id for dispatch in planned.command.dispatches)
+        open_calls = {progress.call.call_id for progress in planned.state.open_calls}
+        settled = {progress.call.call_id for progress in planned.state.calls} - open_calls
+        self.groups.append((group, settled))
+        return self._dispatch(planned, planned.command.dispatches)
+
+    def _dispatch(self, planned: Plan, dispatches: Sequence[DispatchTool]) -> Outcomes:
+        going = [(_find(planned, dispatch.call_id).call, dispatch.dispatch) for dispatch in dispatches]
+        self._append(*planned.events, *(dispatched(call, dispatch=number) for call, number in going))
+        self._may_die()
+        self.called.update(call.call_id for call, _ in going)
+        self._may_die()
+        return self._world.call_tools([call for call, _ in going])
+
+    def _wait(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, WaitUntil)
+        self._append(*planned.events)
+        self._may_die()
+        self._now = max(self._now, planned.command.at)
+        return ()
+
+    def _terminate(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, Terminate)
+        self._append(*planned.events)
+        self._may_die()
+        cause, state = planned.command.cause, self.state
+        note = [Warned(code="hook_failed")] if self._world.happens(0.2) else []
+        withdrawn = [_withdraw(progress) for progress in state.pending_approvals]
+        landed = [CompensationRequired(call_id=call_id, name=name) for call_id, name in state.landed]
+        end = Terminated(state=state_of(cause.code), code=cause.code, cap=cause.cap, usage=state.usage, cost=state.cost)
+        self._append(*note, *(withdrawn if cause.code else []), *(landed if cause.code else []), end)
         return ()
 
 
-def _clear(call: ToolCall, arguments: dict[str, Any]) -> ClearedCall:
-    return ClearedCall(call_id=call.call_id, name=call.name, arguments=arguments)
+_PERFORM: Final[dict[type, Callable[[Walk, Plan], Outcomes]]] = {
+    AssemblePrompt: Walk._assemble,
+    CallModel: Walk._call_model,
+    ClearTurn: Walk._clear_turn,
+    RequestApproval: Walk._request_approval,
+    AskApproval: Walk._ask_approval,
+    Suspend: Walk._suspend,
+    DispatchTool: Walk._dispatch_one,
+    DispatchTools: Walk._dispatch_group,
+    WaitUntil: Walk._wait,
+    Terminate: Walk._terminate,
+}
+
+
+def _find(planned: Plan, call_id: CallId) -> CallProgress:
+    return next(progress for progress in planned.state.open_calls if progress.call.call_id == call_id)
+
+
+def _withdraw(progress: CallProgress) -> ApprovalDenied:
+    return ApprovalDenied(
+        call_id=progress.call.call_id,
+        name=progress.call.name,
+        approval_id=progress.approval_id or ApprovalId(""),
+        cause="cancelled",
+    )
 
 
 class _Counters(tuple[float, ...]):
@@ -332,9 +350,14 @@ def _counters(state: State) -> _Counters:
             state.tool_calls,
             state.usage.input_tokens,
             state.usage.output_tokens,
+            float(state.cost or 0),
+            state.repairs,
+            state.turns_dropped,
+            state.is_flagged,
             state.active_seconds,
             len(state.turns),
             len(state.landed),
+            len(state.shared),
             sum(state.repeats.values()),
         )
     )

@@ -4,8 +4,9 @@ that went out under an older fence and has no outcome is an orphan, whoever find
 from typing import Final
 
 from app.conversation import OUTCOME_UNKNOWN, ToolCall
-from app.events import ToolFailed, ToolIndeterminate
+from app.events import AnyEvent, ApprovalDenied, ToolFailed, ToolIndeterminate
 from app.policy import Indeterminate, is_safe_to_repeat
+from app.run.commands import DispatchTool, DispatchTools
 from app.run.spec import RunSpec
 from app.run.state import CallProgress, CallStatus, State
 
@@ -23,6 +24,23 @@ def may_repeat(spec: RunSpec, name: str) -> bool:
     return effect is not None and is_safe_to_repeat(name, effect, spec.agent.idempotent_tools)
 
 
+def next_dispatch(spec: RunSpec, state: State) -> DispatchTool | DispatchTools:
+    """The next open call; together with those right after it where all of them may be out at once. A call that goes
+    out again goes alone."""
+    group: list[CallProgress] = []
+    for progress in state.open_calls[: spec.agent.concurrency.max_concurrent_tools]:
+        if progress.dispatches > 0 or progress.call.name not in spec.parallel_safe:
+            break
+        group.append(progress)
+    if len(group) < 2:
+        return _dispatch(state.open_calls[0])
+    return DispatchTools(dispatches=tuple(map(_dispatch, group)))
+
+
+def _dispatch(progress: CallProgress) -> DispatchTool:
+    return DispatchTool(call_id=progress.call.call_id, dispatch=progress.dispatches + 1)
+
+
 def settle_orphan(spec: RunSpec, state: State, progress: CallProgress) -> ToolIndeterminate | None:
     """What is recorded of an orphan that may not be dispatched again; None where it may."""
     if may_repeat(spec, progress.call.name):
@@ -31,12 +49,29 @@ def settle_orphan(spec: RunSpec, state: State, progress: CallProgress) -> ToolIn
     return _indeterminate(spec, state, progress.call, told=told)
 
 
-def give_up_orphans(spec: RunSpec, state: State) -> tuple[ToolIndeterminate | ToolFailed, ...]:
-    """What is recorded of every orphan where something else ends the run: told, so that it does not name the end."""
-    return tuple(_give_up(spec, state, progress.call) for progress in state.open_calls if is_orphaned(state, progress))
+def give_up_orphans(spec: RunSpec, state: State) -> tuple[AnyEvent, ...]:
+    """What is recorded of every orphan where something else ends the run: told, so that it does not name the end.
+    Nobody has to answer any more whether it may go out again."""
+    orphans = [progress for progress in state.open_calls if is_orphaned(state, progress)]
+    return tuple(event for progress in orphans for event in _give_up(spec, state, progress))
 
 
-def _give_up(spec: RunSpec, state: State, call: ToolCall) -> ToolIndeterminate | ToolFailed:
+def _give_up(spec: RunSpec, state: State, progress: CallProgress) -> tuple[AnyEvent, ...]:
+    outcome = _outcome_of(spec, state, progress.call)
+    if not progress.waits_for_approval or progress.approval_id is None:
+        return (outcome,)
+    withdrawn = ApprovalDenied(
+        call_id=progress.call.call_id,
+        name=progress.call.name,
+        approval_id=progress.approval_id,
+        cause="cancelled",
+        iteration=state.iteration,
+        author=spec.agent.name,
+    )
+    return (withdrawn, outcome)
+
+
+def _outcome_of(spec: RunSpec, state: State, call: ToolCall) -> ToolIndeterminate | ToolFailed:
     if not may_repeat(spec, call.name):
         return _indeterminate(spec, state, call, told=OUTCOME_UNKNOWN)
     return ToolFailed(
