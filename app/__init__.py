@@ -3,62 +3,192 @@
 These are the names for those who use it as a library. The service is ``runwright serve``.
 """
 
-from app.agents import Agent, ToolDeclaration, ToolFailurePolicy
-from app.conversation import Message, Role, ToolCall, Usage
-from app.errors import AdkError, ConfigurationError, LoopLimitError, ProviderError, ToolExecutionError
-from app.events import RunEvent, RunState
-from app.execution.runner import AgentRunner, Run
-from app.hooks import HookRegistry, InjectionGuard
-from app.policy import BudgetLimits, Deadline, DeadlineConfig, Effect, Indeterminate, LoopConfig, RetryConfig
+from app.agents import Agent, ToolChoice, ToolDeclaration, ToolFailurePolicy
+from app.conversation import Message, Role, StopReason, ToolCall, Usage, UsageSource
+from app.errors import (
+    AdkError,
+    BudgetExceededError,
+    CancelledError,
+    ConfigurationError,
+    ContextOverflowError,
+    DeadlineExceededError,
+    EmptyModelOutputError,
+    FanOutLimitError,
+    GuardrailRefusalError,
+    HookRefusalError,
+    LoopLimitError,
+    MaxIterationsError,
+    MaxLlmCallsError,
+    OutputTruncatedError,
+    ProviderError,
+    RecursionLimitError,
+    RepeatedCallError,
+    RunError,
+    SchemaViolationError,
+    ToolExecutionError,
+    ToolNotAllowedError,
+)
+from app.events import EVENT_KINDS, RunEvent, RunState
+from app.execution.delegation import agent_tool
+from app.execution.keeping import CheckpointStore, DeferringGate, SuspensionStore
+from app.execution.run_record import Run
+from app.execution.runner import AgentRunner
+from app.hooks import (
+    HookChain,
+    HookRegistry,
+    InjectionGuard,
+    LengthGuard,
+    ModelAllowList,
+    PatternRedactor,
+    Redactor,
+)
+from app.policy import (
+    ApprovalDecision,
+    ApprovalDenial,
+    ApprovalRecord,
+    BudgetLimits,
+    ConcurrencyConfig,
+    Deadline,
+    DeadlineConfig,
+    Effect,
+    HistoryPolicy,
+    Indeterminate,
+    LoopConfig,
+    Price,
+    RepairConfig,
+    Reservation,
+    ResolvedBudget,
+    RetryConfig,
+    RetryPlan,
+    RunBudget,
+    Scope,
+    Spend,
+    UnlimitedBudget,
+    most_restrictive,
+)
+from app.ports.approvals import ApprovalGate, Deferred
 from app.ports.cancellation import CancellationToken
-from app.ports.hooks import GuardrailDecision, HookDecision, HookPoint, HookSubject
-from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta
+from app.ports.clock import Clock, IdSource
+from app.ports.context import RunContext
+from app.ports.hooks import Guardrail, GuardrailDecision, Hook, HookDecision, HookPoint, Hooks, HookSubject, Verdict
+from app.ports.model import ModelInfo, ModelProvider, ModelRequest, ModelResponse, TextDelta, Timing
+from app.ports.routing import Router
 from app.ports.tools import Tool, ToolContext
-from app.prompt import PROMPT_LAYERS, PromptLayer, approximate_tokens, assemble_prompt, wrap_untrusted
+from app.prompt import (
+    PROMPT_LAYERS,
+    Prompt,
+    PromptLayer,
+    Tokenizer,
+    approximate_tokens,
+    assemble_prompt,
+    wrap_untrusted,
+)
+from app.providers import ModelRouter, ScriptedProvider, TaskRouter
 from app.tools import ToolRegistry, tool
 
 __all__ = [
+    "EVENT_KINDS",
     "PROMPT_LAYERS",
     "AdkError",
     "Agent",
     "AgentRunner",
+    "ApprovalDecision",
+    "ApprovalDenial",
+    "ApprovalGate",
+    "ApprovalRecord",
+    "BudgetExceededError",
     "BudgetLimits",
     "CancellationToken",
+    "CancelledError",
+    "CheckpointStore",
+    "Clock",
+    "ConcurrencyConfig",
     "ConfigurationError",
+    "ContextOverflowError",
     "Deadline",
     "DeadlineConfig",
+    "DeadlineExceededError",
+    "Deferred",
+    "DeferringGate",
     "Effect",
+    "EmptyModelOutputError",
+    "FanOutLimitError",
+    "Guardrail",
     "GuardrailDecision",
+    "GuardrailRefusalError",
+    "HistoryPolicy",
+    "Hook",
+    "HookChain",
     "HookDecision",
     "HookPoint",
+    "HookRefusalError",
     "HookRegistry",
     "HookSubject",
+    "Hooks",
+    "IdSource",
     "Indeterminate",
     "InjectionGuard",
+    "LengthGuard",
     "LoopConfig",
     "LoopLimitError",
+    "MaxIterationsError",
+    "MaxLlmCallsError",
     "Message",
+    "ModelAllowList",
     "ModelInfo",
+    "ModelProvider",
     "ModelRequest",
     "ModelResponse",
+    "ModelRouter",
+    "OutputTruncatedError",
+    "PatternRedactor",
+    "Price",
+    "Prompt",
     "PromptLayer",
     "ProviderError",
+    "RecursionLimitError",
+    "Redactor",
+    "RepairConfig",
+    "RepeatedCallError",
+    "Reservation",
+    "ResolvedBudget",
     "RetryConfig",
+    "RetryPlan",
     "Role",
+    "Router",
     "Run",
+    "RunBudget",
+    "RunContext",
+    "RunError",
     "RunEvent",
     "RunState",
+    "SchemaViolationError",
+    "Scope",
+    "ScriptedProvider",
+    "Spend",
+    "StopReason",
+    "SuspensionStore",
+    "TaskRouter",
     "TextDelta",
+    "Timing",
+    "Tokenizer",
     "Tool",
     "ToolCall",
+    "ToolChoice",
     "ToolContext",
     "ToolDeclaration",
     "ToolExecutionError",
     "ToolFailurePolicy",
+    "ToolNotAllowedError",
     "ToolRegistry",
+    "UnlimitedBudget",
     "Usage",
+    "UsageSource",
+    "Verdict",
+    "agent_tool",
     "approximate_tokens",
     "assemble_prompt",
+    "most_restrictive",
     "tool",
     "wrap_untrusted",
 ]

@@ -4,38 +4,38 @@ Starting, resuming and recovering are this same function: the log says where the
 """
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import assert_never
 
 from app.conversation import replace_surrogates
 from app.errors import AdkError, ConfigurationError, LeaseLost, StoreUnavailable
-from app.events import AnyEvent, RunResumed, RunStarted
-from app.execution.journal import Journal
+from app.events import AnyEvent
 from app.execution.lease import Lease
+from app.execution.opening import first_words, open_drive
+from app.execution.perform.approvals import ask_approval, request_approval, suspend
+from app.execution.perform.clearing import clear_turn
 from app.execution.perform.context import DriveContext
 from app.execution.perform.ending import terminate
 from app.execution.perform.model import Drained, call_model
 from app.execution.perform.prompting import assemble
-from app.execution.perform.prompts import PromptMaker
-from app.execution.perform.tools import clear_turn, dispatch_tool
+from app.execution.perform.tools import dispatch_tools
 from app.execution.perform.waiting import wait_until
-from app.execution.race import Cut, Racetrack
 from app.execution.runtime import Runtime
-from app.policy import Deadline
+from app.policy import RunBudget
 from app.ports.cancellation import CancellationToken
-from app.ports.hooks import HookPoint
-from app.ports.records import LoadedRun
 from app.run import (
+    AskApproval,
     AssemblePrompt,
     CallModel,
     ClearTurn,
     DispatchTool,
+    DispatchTools,
     Phase,
     Plan,
     Record,
-    RunSpec,
+    RequestApproval,
     Situation,
     State,
+    Suspend,
     Terminate,
     WaitUntil,
     plan,
@@ -43,8 +43,16 @@ from app.run import (
 from app.run.causes import Cause
 
 
-async def drive(runtime: Runtime, lease: Lease, *, drain: CancellationToken) -> State:
-    """Drives a claimed run to its end and returns the last state.
+async def drive(
+    runtime: Runtime,
+    lease: Lease,
+    *,
+    drain: CancellationToken,
+    budgets: tuple[RunBudget, ...] = (),
+    notes: tuple[AnyEvent, ...] = (),
+) -> State:
+    """Drives a claimed run to its end, or to where it waits for people, and returns the last state. ``budgets``: those
+    that it spends of beside its own. ``notes`` are told with its start.
 
     Raises LeaseLost when another claim holds the run by now (nothing more was written), Drained when the process goes
     away (the run stands in its log, and should be released), StoreUnavailable when it could not be loaded. Whatever
@@ -52,8 +60,8 @@ async def drive(runtime: Runtime, lease: Lease, *, drain: CancellationToken) -> 
     """
     loaded = await runtime.store.load(lease.claim)
     lease.take_wish(loaded.cancel)
-    context = _open(runtime, lease, loaded, drain)
-    opening = _opening(context)
+    context = open_drive(runtime, lease, loaded, drain, budgets)
+    opening = first_words(context, notes)
     try:
         await _drive(context, opening, drain)
     except (LeaseLost, Drained, StoreUnavailable):
@@ -66,14 +74,18 @@ async def drive(runtime: Runtime, lease: Lease, *, drain: CancellationToken) -> 
 
 
 async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: CancellationToken) -> None:
-    context.runtime.check(context.agent)
+    bounds_cost = any(budget.limits.max_cost is not None for budget in context.purse.budgets)
+    context.runtime.check(context.agent, bounds_cost=bounds_cost)
     outcomes = opening
-    while not context.journal.state.is_over:
+    while True:
         planned = plan(context.spec, context.journal.state, outcomes, _situation(context))
+        context.purse.settle(planned.state)
         if drain.is_cancelled and not isinstance(planned.command, Terminate):
             await context.journal.append(*planned.events)
             raise Drained
         outcomes = await _perform(context, planned)
+        if context.journal.state.phase in (Phase.ENDED, Phase.HELD):
+            return
 
 
 def _perform(context: DriveContext, planned: Plan) -> Awaitable[tuple[AnyEvent, ...]]:
@@ -84,8 +96,16 @@ def _perform(context: DriveContext, planned: Plan) -> Awaitable[tuple[AnyEvent, 
             return call_model(context, planned, command)
         case ClearTurn():
             return clear_turn(context, planned)
+        case RequestApproval() as command:
+            return request_approval(context, planned, command)
+        case AskApproval() as command:
+            return ask_approval(context, planned, command)
+        case Suspend() as command:
+            return suspend(context, planned, command)
         case DispatchTool() as command:
-            return dispatch_tool(context, planned, command)
+            return dispatch_tools(context, planned, (command,))
+        case DispatchTools() as command:
+            return dispatch_tools(context, planned, command.dispatches)
         case WaitUntil() as command:
             return wait_until(context, planned, command)
         case Terminate() as command:
@@ -113,65 +133,9 @@ async def _fail(context: DriveContext, opening: tuple[AnyEvent, ...], error: Exc
 
 
 def _situation(context: DriveContext) -> Situation:
-    return Situation(now=context.runtime.clock.now(), cancel=context.wish())
-
-
-def _opening(context: DriveContext) -> tuple[AnyEvent, ...]:
-    """What this claim writes first: ``run_started``, ``run_resumed``, or both where earlier claims were lost before
-    they wrote anything: they count too, or a run that kills its workers at once would never be given up."""
-    claim, state, author = context.lease.claim, context.journal.state, context.agent.name
-    started = RunStarted(worker_id=claim.worker_id, fence=claim.fence, author=author)
-    resumed = RunResumed(
-        reason="recovered" if claim.recoveries > state.recoveries else "handed_over",
-        recoveries=claim.recoveries,
-        worker_id=claim.worker_id,
-        fence=claim.fence,
-        iteration=state.iteration,
-        author=author,
-    )
-    if state.phase is not Phase.QUEUED:
-        return (resumed,)
-    return (started, resumed) if claim.recoveries else (started,)
-
-
-def _open(runtime: Runtime, lease: Lease, loaded: LoadedRun, drain: CancellationToken) -> DriveContext:
-    agent, record = loaded.agent, loaded.record
-    deadlines = agent.deadlines or runtime.rules.deadlines
-    track = Racetrack(
-        clock=runtime.clock,
-        orphans=runtime.orphans,
-        grace_seconds=deadlines.grace_seconds,
-        tokens=((Cut.LOST, lease.lost), (Cut.CANCEL, lease.cancellation)),
-    )
-    hooks = runtime.known_hooks(agent)
-    spec = RunSpec(
-        agent=agent,
-        limits=record.budget.limits,
-        sources=record.budget.sources,
-        deadline=None if record.deadline_at is None else Deadline(at=record.deadline_at),
-        max_llm_calls=record.max_llm_calls,
-        max_recoveries=runtime.rules.max_recoveries,
-        effects=runtime.effects(),
-        check_arguments=runtime.tools.check_arguments,
-        gates_dispatch=any(HookPoint.BEFORE_TOOL_DISPATCH in hook.points for hook in hooks),
-    )
-    return DriveContext(
-        runtime=runtime,
-        lease=lease,
-        journal=Journal(runtime, lease, loaded),
-        record=record,
-        prompts=PromptMaker(
-            agent if record.model is None else agent.model_copy(update={"model": record.model}),
-            models=runtime.models,
-            tools=runtime.tools,
-            given=record.context,
-        ),
-        spec=spec,
-        racetrack=track,
-        abandonable=replace(track, tokens=(*track.tokens, (Cut.DRAIN, drain))),
-        hooks=hooks,
-        guardrails=runtime.known_guardrails(agent),
-        deadlines=deadlines,
-        retry=agent.retry or runtime.rules.retry,
-        random=runtime.new_random(),
+    return Situation(
+        now=context.runtime.clock.now(),
+        cancel=context.wish(),
+        shared=context.purse.shared(),
+        deferred=frozenset(context.deferred),
     )

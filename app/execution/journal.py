@@ -8,6 +8,7 @@ from app.conversation import Message
 from app.errors import LeaseLost, StoreUnavailable
 from app.events import AnyEvent, RunEvent
 from app.execution.lease import Lease
+from app.execution.purse import Purse
 from app.execution.runtime import Runtime
 from app.execution.summary import summarize
 from app.ports.records import LoadedRun, RunUpdate
@@ -17,9 +18,10 @@ from app.run import State, fold, fold_all
 class Journal:
     """The log of one run under one claim, the state that it folds to, and the run's input as it stands."""
 
-    def __init__(self, runtime: Runtime, lease: Lease, loaded: LoadedRun) -> None:
+    def __init__(self, runtime: Runtime, lease: Lease, loaded: LoadedRun, purse: Purse) -> None:
         self._runtime = runtime
         self._lease = lease
+        self._purse = purse
         self.input = loaded.record.input
         self.state = fold_all(State(), loaded.events)
 
@@ -33,6 +35,7 @@ class Journal:
         now = self._runtime.clock.now()
         for body in bodies:
             projected = fold(projected, body, at=max(now, projected.last_at))
+        self._purse.settle(projected)
         stored = await self._store(bodies, summarize(projected, rewritten_input=rewritten_input))
         self.state = fold_all(self.state, stored)
         if rewritten_input is not None:

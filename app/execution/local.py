@@ -1,13 +1,15 @@
 """What a run in the library needs of the outside and nobody is there to give: listeners and sinks that do nothing."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.errors import ConfigurationError
 from app.events import RunEvent
 from app.ids import RunId, TenantId
 from app.ports.feed import Signal, Subscription
-from app.ports.hooks import Guardrail, Hook
+from app.ports.hooks import Guardrail, Hook, Hooks
+from app.ports.model import ModelProvider
 from app.ports.tools import Tool
 
 
@@ -79,8 +81,54 @@ class NoTools:
         return (f"{name} is not here",)
 
 
+class OneProvider:
+    """A provider as the whole deployment: ``provider:model`` has to name it, and no name takes its first model."""
+
+    def __init__(self, provider: ModelProvider) -> None:
+        self._provider = provider
+
+    def resolve(self, model: str | None) -> tuple[ModelProvider, str]:
+        if model is None:
+            known = self._provider.models()
+            if not known:
+                raise ConfigurationError(f"the provider {self._provider.name} has no model")
+            return self._provider, known[0].name
+        provider, _, name = model.partition(":")
+        if provider != self._provider.name:
+            raise ConfigurationError(f"the model {model!r} is not of the provider {self._provider.name!r}")
+        return self._provider, name
+
+
+class GuardedHooks:
+    """Hooks, and guardrails that stand beside them. Raises ConfigurationError for a guardrail that is filed under
+    another name than its own."""
+
+    def __init__(self, hooks: Hooks, guardrails: Mapping[str, Guardrail]) -> None:
+        for name, guardrail in guardrails.items():
+            if guardrail.name != name:
+                raise ConfigurationError(f"guardrail {name!r} answers to another name: {guardrail.name!r}")
+        self._hooks = hooks
+        self._guardrails = dict(guardrails)
+
+    def hook(self, name: str) -> Hook | None:
+        return self._hooks.hook(name)
+
+    def guardrail(self, name: str) -> Guardrail | None:
+        found = self._guardrails.get(name)
+        return self._hooks.guardrail(name) if found is None else found
+
+    def seal(self) -> None:
+        self._hooks.seal()
+
+    def deployment_hooks(self) -> Sequence[Hook]:
+        return self._hooks.deployment_hooks()
+
+
 class NoHooks:
     """No policy but the loop's own."""
+
+    def seal(self) -> None:
+        """There is nothing to close."""
 
     def hook(self, name: str) -> Hook | None:
         return None

@@ -1,6 +1,6 @@
 """The log and the queue in memory: for the library's runs, and for tests. It passes the suite that Postgres passes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.conversation import Usage
@@ -31,9 +31,11 @@ class _Row:
 
 
 class MemoryWorkStore:
-    """Belongs to one event loop. Every method is one step of it, so nothing interleaves inside."""
+    """Belongs to one event loop. Every method is one step of it, so nothing interleaves inside. ``listener`` is told of
+    the events of each append, and awaited."""
 
     def __init__(self, clock: Clock) -> None:
+        self.listener: Callable[[Sequence[RunEvent]], Awaitable[None]] | None = None
         self._clock = clock
         self._rows: dict[RunId, _Row] = {}
         self._served: dict[TenantId, int] = {}
@@ -46,18 +48,32 @@ class MemoryWorkStore:
         now = self._clock.now()
         row = _Row(new=run, record=_new_record(run, now), events=[], order=len(self._rows))
         self._rows[run.run_id] = row
-        queued = RunQueued(agent=run.agent.name, agent_version=run.agent_version, path=(run.agent.name,))
-        self._store(row, [queued])
+        queued = RunQueued(
+            agent=run.agent.name,
+            agent_version=run.agent_version,
+            depth=run.depth,
+            path=run.path or (run.agent.name,),
+            parent_run_id=run.parent_run_id,
+        )
+        await self._tell(self._store(row, [queued]))
         return row.record
 
+    async def hand_back(self, run_id: RunId) -> None:
+        """Puts a run that has not ended into the queue, whoever held it: it is no recovery."""
+        row = self._rows[run_id]
+        row.holder = None
+        row.record = replace(row.record, state=RunState.QUEUED)
+
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
-        """Writes the wish on a run that is not terminal; the first one stays."""
+        """Writes the wish on a run that is not terminal; the first one stays. A suspended run is queued by it."""
         row = self._rows.get(run_id)
         if row is None:
             return None
-        if not row.record.state.is_terminal and row.record.cancel_requested_at is None:
+        state = row.record.state
+        if not state.is_terminal and row.record.cancel_requested_at is None:
             row.record = replace(
                 row.record,
+                state=RunState.QUEUED if state is RunState.SUSPENDED else state,
                 cancel_requested_at=self._clock.now(),
                 cancel_reason=wish.reason,
                 cancel_requested_by=wish.requested_by,
@@ -125,7 +141,12 @@ class MemoryWorkStore:
         row = self._held(claim)
         stored = self._store(row, bodies)
         self._summarize(row, update)
+        await self._tell(stored)
         return stored
+
+    async def _tell(self, events: Sequence[RunEvent]) -> None:
+        if self.listener is not None:
+            await self.listener(events)
 
     def _held(self, claim: Claim) -> _Row:
         row = self._rows.get(claim.run_id)
@@ -152,6 +173,7 @@ class MemoryWorkStore:
             row.record,
             state=update.state,
             usage=update.usage,
+            cost=update.cost,
             model_calls=update.model_calls,
             tool_calls=update.tool_calls,
             output_text=update.output_text,
@@ -206,6 +228,7 @@ def _new_record(run: NewRun, now: float) -> RunRecord:
         user=run.user,
         subject=run.subject,
         model=run.model,
+        output_schema=run.output_schema,
         deadline_at=run.deadline_at,
         budget=run.budget,
         max_llm_calls=run.max_llm_calls,
@@ -217,6 +240,7 @@ def _new_record(run: NewRun, now: float) -> RunRecord:
         prompt_version=None,
         prompt_fingerprint=None,
         usage=Usage(),
+        cost=None,
         model_calls=0,
         tool_calls=0,
         cancel_requested_at=None,

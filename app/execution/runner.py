@@ -3,87 +3,51 @@
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from app.agents import Agent
-from app.conversation import Message, Role, Usage
+from app.conversation import Message
 from app.errors import ConfigurationError
-from app.events import AnyEvent, RunEvent, RunState
+from app.events import RunEvent
 from app.execution.drive import drive
+from app.execution.keeping import CheckpointStore, DecidedGate, DeferringGate, KeptRun, SuspensionStore
 from app.execution.lease import Lease
-from app.execution.local import NoHooks, NoTools, SilentFeed, SilentSink
+from app.execution.local import GuardedHooks, NoHooks, NoTools, OneProvider, SilentFeed, SilentSink
 from app.execution.memory import MemoryWorkStore
+from app.execution.run_record import Run
 from app.execution.runtime import LoopRules, Runtime
+from app.execution.submission import Budget, Submission, to_new_run
 from app.execution.system import SystemClock, Uuid7Ids
-from app.ids import RunId, TenantId, WorkerId
-from app.policy import BudgetLimits, Deadline, DeadlineConfig, RetryConfig, Scope, most_restrictive
+from app.ids import WorkerId
+from app.policy import (
+    ApprovalDecision,
+    Deadline,
+    DeadlineConfig,
+    Price,
+    RetryConfig,
+)
+from app.ports.approvals import ApprovalGate
 from app.ports.cancellation import CancellationToken
 from app.ports.clock import Clock, IdSource
-from app.ports.hooks import Hooks
+from app.ports.context import RunContext
+from app.ports.hooks import Guardrail, Hooks
 from app.ports.model import ModelProvider, Models
-from app.ports.records import Claim, NewRun, RunContextInput, RunRecord, RunUpdate
+from app.ports.routing import Router
 from app.ports.tools import Tools
-from app.run import State, fold_all
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """How a run got to its terminal state."""
-
-    run_id: RunId
-    state: RunState
-    output: str | None
-    error_code: str | None
-    error_detail: str | None
-    usage: Usage
-    prompt_version: str | None
-    prompt_fingerprint: str | None
-    events: tuple[RunEvent, ...]
-
-    @classmethod
-    def from_events(cls, events: tuple[RunEvent, ...]) -> "Run":
-        """The run that a whole log tells of. Raises ValueError for a log without its end."""
-        state = fold_all(State(), events)
-        if state.end is None:
-            raise ValueError("the log has no end")
-        return cls(
-            run_id=events[0].run_id,
-            state=state.end.state,
-            output=state.answer if state.end.code is None else None,
-            error_code=state.end.code,
-            error_detail=None if state.end.code is None else state.end.detail,
-            usage=state.usage,
-            prompt_version=state.prompt_version,
-            prompt_fingerprint=state.fingerprint,
-            events=events,
-        )
-
-
-class OneProvider:
-    """A provider as the whole deployment: ``provider:model`` has to name it, and no name takes its first model."""
-
-    def __init__(self, provider: ModelProvider) -> None:
-        self._provider = provider
-
-    def resolve(self, model: str | None) -> tuple[ModelProvider, str]:
-        if model is None:
-            known = self._provider.models()
-            if not known:
-                raise ConfigurationError(f"the provider {self._provider.name} has no model")
-            return self._provider, known[0].name
-        provider, _, name = model.partition(":")
-        if provider != self._provider.name:
-            raise ConfigurationError(f"the model {model!r} is not of the provider {self._provider.name!r}")
-        return self._provider, name
+_BUFFERED_EVENTS: Final = 64
 
 
 class AgentRunner:
     """Drives one agent from prompt assembly to exactly one terminal state.
 
     ``provider`` or, for several, ``models``. ``deadlines`` and ``retry`` are defaults that an agent replaces;
-    ``budget`` is a ceiling that it can only narrow. Nothing leaves the process: the log is in memory.
+    ``budget`` is a ceiling that it can only narrow (a ``RunBudget`` is one account for all of the runner's runs).
+    ``approvals`` is asked about calls that need a person; ``suspensions`` keeps runs whose gate puts the question off,
+    ``checkpoints`` every run. Nothing leaves the process: the log is in memory. Raises ConfigurationError for parts
+    that don't fit.
     """
 
     def __init__(  # noqa: PLR0913 - the names are the specification's
@@ -93,23 +57,47 @@ class AgentRunner:
         models: Models | None = None,
         tools: Tools | None = None,
         hooks: Hooks | None = None,
+        guardrails: Mapping[str, Guardrail] | None = None,
+        approvals: ApprovalGate | None = None,
+        approval_ttl_seconds: float | None = None,
+        budget: Budget = None,
+        router: Router | None = None,
+        prices: Mapping[str, Price] | None = None,
+        checkpoints: CheckpointStore | None = None,
+        suspensions: SuspensionStore | None = None,
         deadlines: DeadlineConfig | None = None,
         retry: RetryConfig | None = None,
-        budget: BudgetLimits | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         new_random: Callable[[], random.Random] = random.Random,
     ) -> None:
         if (provider is None) == (models is None):
             raise ConfigurationError("a runner takes a provider or several models, and needs one of them")
-        self._budget = BudgetLimits.conservative() if budget is None else budget
+        if isinstance(approvals, DeferringGate) and suspensions is None:
+            raise ConfigurationError("a gate that puts questions off needs a SuspensionStore to keep the runs in")
+        if approval_ttl_seconds is not None and not approval_ttl_seconds > 0:
+            raise ConfigurationError(f"an approval that stands for {approval_ttl_seconds} seconds can't be given")
+        self._budget = budget
         self._clock = SystemClock() if clock is None else clock
-        self._ids = Uuid7Ids() if ids is None else ids
-        self._parts = _Parts(
+        self._checkpoints = CheckpointStore() if checkpoints is None else checkpoints
+        self._keeps_ended = checkpoints is not None
+        self._suspensions = suspensions
+        guarded = GuardedHooks(NoHooks() if hooks is None else hooks, guardrails or {})
+        guarded.seal()
+        self._runtime = Runtime(
+            store=MemoryWorkStore(self._clock),
             models=OneProvider(provider) if provider is not None else cast("Models", models),
             tools=NoTools() if tools is None else tools,
-            hooks=NoHooks() if hooks is None else hooks,
+            hooks=guarded,
+            clock=self._clock,
+            ids=Uuid7Ids() if ids is None else ids,
+            feed=SilentFeed(),
+            sink=SilentSink(),
             rules=LoopRules(deadlines=deadlines or DeadlineConfig(), retry=retry or RetryConfig()),
+            prices=dict(prices or {}),
+            approvals=approvals,
+            approval_ttl_seconds=approval_ttl_seconds,
+            router=router,
             new_random=new_random,
         )
 
@@ -125,13 +113,30 @@ class AgentRunner:
         retrieved: Sequence[str] = (),
         cancellation: CancellationToken | None = None,
         deadline: Deadline | None = None,
-    ) -> Run:
+        parent: RunContext | None = None,
+        budget: Budget = None,
+        run_id: str | None = None,
+    ) -> Run[Any]:
         """Always returns the run: a failure is a state. Raises ConfigurationError, before anything starts, for what
-        the agent declares and this runner was not given."""
-        store = MemoryWorkStore(self._clock)
-        new = self._new_run(agent, input, tenant, deadline, history=history)
-        new = replace(new, user=user, context=RunContextInput(pinned=tuple(pinned), retrieved=tuple(retrieved)))
-        return await self._drive(store, new, cancellation)
+        the agent declares and this runner was not given.
+
+        ``parent`` is the context of the run that starts this one: depth, path, budgets, deadline and cancel are carried
+        on. ``budget`` narrows, or is an account that the run spends of. ``asyncio.CancelledError`` propagates.
+        """
+        asked = Submission(
+            agent=agent,
+            input=input,
+            tenant=tenant,
+            user=user,
+            history=tuple(history),
+            pinned=tuple(pinned),
+            retrieved=tuple(retrieved),
+            deadline=deadline,
+            parent=parent,
+            budget=budget,
+            run_id=run_id,
+        )
+        return await self._start(self._admit(asked), _link(cancellation, parent))
 
     async def stream(  # noqa: PLR0913 - as run
         self,
@@ -145,104 +150,135 @@ class AgentRunner:
         retrieved: Sequence[str] = (),
         cancellation: CancellationToken | None = None,
         deadline: Deadline | None = None,
+        parent: RunContext | None = None,
+        budget: Budget = None,
+        run_id: str | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
         """The same run, event by event, as each was stored. The loop waits for a slow consumer; closing the stream
         cancels the run."""
-        store = _TellingStore(self._clock)
-        new = self._new_run(agent, input, tenant, deadline, history=history)
-        new = replace(new, user=user, context=RunContextInput(pinned=tuple(pinned), retrieved=tuple(retrieved)))
-        running = asyncio.create_task(self._drive(store, new, cancellation))
-        running.add_done_callback(lambda _: store.told.put_nowait(None))
+        asked = Submission(
+            agent=agent,
+            input=input,
+            tenant=tenant,
+            user=user,
+            history=tuple(history),
+            pinned=tuple(pinned),
+            retrieved=tuple(retrieved),
+            deadline=deadline,
+            parent=parent,
+            budget=budget,
+            run_id=run_id,
+        )
+        kept = self._admit(asked)
+        told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
+        room = asyncio.Semaphore(_BUFFERED_EVENTS)
+
+        async def tell(events: Sequence[RunEvent]) -> None:
+            for event in events:
+                await room.acquire()
+                told.put_nowait(event)
+
+        kept.store.listener = tell
+        running = asyncio.create_task(self._start(kept, _link(cancellation, parent)))
+        running.add_done_callback(lambda _: told.put_nowait(None))
         try:
-            while (event := await store.told.get()) is not None:
-                store.taken.release()
+            while (event := await told.get()) is not None:
+                room.release()
                 yield event
             await running
         finally:
+            kept.store.listener = None
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    def _new_run(
-        self, agent: Agent, input: str, tenant: str, deadline: Deadline | None, *, history: Sequence[Message]
-    ) -> NewRun:
-        if not input.strip():
-            raise ConfigurationError("the input says nothing")
-        now = self._clock.now()
-        ceiling = (agent.deadlines or self._parts.rules.deadlines).run_seconds
-        bound = None if ceiling is None else Deadline(at=now + ceiling)
-        narrowed = deadline.narrowed_to(bound) if deadline is not None else bound
-        return NewRun(
-            run_id=RunId(self._ids.new("run")),
-            tenant_id=TenantId(tenant),
-            agent=agent,
-            agent_version=None,
-            input=(*history, Message(role=Role.USER, content=input)) if history else input,
-            model=agent.model,
-            deadline_at=None if narrowed is None else narrowed.at,
-            budget=most_restrictive({Scope.DEPLOYMENT: self._budget, Scope.AGENT: agent.budget}),
-            max_llm_calls=agent.max_llm_calls,
-        )
+    async def resume(self, run_id: str, *, cancellation: CancellationToken | None = None) -> Run[Any]:
+        """Goes on with a run that the CheckpointStore holds and that has not ended, after its last event: it carries
+        its counters, its usage and its numbers. A run that has ended is returned as it is.
 
-    async def _drive(self, store: MemoryWorkStore, new: NewRun, cancellation: CancellationToken | None) -> Run:
-        runtime = self._parts.runtime(store, self._clock, self._ids)
-        runtime.check(new.agent)
-        await store.submit(new)
-        [claim] = await store.claim(WorkerId("library"), limit=1, lease_seconds=math.inf)
+        Raises ConfigurationError for an unknown id. Waits for whoever drives the run at the moment.
+        """
+        kept = self._checkpoints.find(run_id)
+        if kept is None:
+            raise ConfigurationError(f"there is no run {run_id} to go on with")
+        async with kept.lock:
+            if kept.state.is_over:
+                return Run.from_events(kept.new.agent, kept.events)
+            return await self._go_on(kept, cancellation)
+
+    async def resume_with_decision(
+        self, decision: ApprovalDecision, *, cancellation: CancellationToken | None = None
+    ) -> Run[Any]:
+        """Goes on with the suspended run that waits for this decision. It comes back suspended again while other
+        questions of the turn are open.
+
+        Raises ConfigurationError where no run waits for it: a decision is applied once.
+        """
+        kept = self._find_suspended(decision)
+        async with kept.lock:
+            # Somebody else may have decided it while we waited.
+            self._find_suspended(decision)
+            kept.decisions[decision.approval_id] = decision
+            return await self._go_on(kept, cancellation)
+
+    def _find_suspended(self, decision: ApprovalDecision) -> KeptRun:
+        kept = None if self._suspensions is None else self._suspensions.find(decision.approval_id)
+        if kept is None:
+            raise ConfigurationError(f"no suspended run waits for a decision about {decision.approval_id}")
+        return kept
+
+    def _admit(self, asked: Submission) -> KeptRun:
+        """Checks the configuration, and keeps the run."""
+        admitted = to_new_run(asked, self._budget, runtime=self._runtime)
+        self._runtime.check(admitted.new.agent, bounds_cost=admitted.bounds_cost)
+        kept = KeptRun(
+            new=admitted.new,
+            store=MemoryWorkStore(self._clock),
+            budgets=admitted.budgets,
+            notes=admitted.notes,
+        )
+        self._checkpoints.keep(kept)
+        return kept
+
+    async def _start(self, kept: KeptRun, cancellation: CancellationToken) -> Run[Any]:
+        async with kept.lock:
+            await kept.store.submit(kept.new)
+            return await self._drive(kept, cancellation)
+
+    async def _go_on(self, kept: KeptRun, cancellation: CancellationToken | None) -> Run[Any]:
+        await kept.store.hand_back(kept.new.run_id)
+        return await self._drive(kept, _link(cancellation, None))
+
+    async def _drive(self, kept: KeptRun, cancellation: CancellationToken) -> Run[Any]:
+        [claim] = await kept.store.claim(WorkerId("library"), limit=1, lease_seconds=math.inf)
         lease = Lease(claim, margin_seconds=0.0)
-        if cancellation is not None:
-            lease.cancellation = cancellation
-        await drive(runtime, lease, drain=CancellationToken())
-        return Run.from_events(store.events(new.run_id))
+        lease.cancellation = cancellation
+        runtime = replace(self._runtime, store=kept.store, approvals=self._gate_for(kept))
+        try:
+            await drive(runtime, lease, drain=CancellationToken(), budgets=kept.budgets, notes=kept.notes)
+        finally:
+            self._put_away(kept)
+        run = Run.from_events(kept.new.agent, kept.events)
+        if run.error_code == ConfigurationError.code:
+            refused = ConfigurationError(run.error_detail or "")
+            refused.run = run
+            raise refused
+        return run
+
+    def _gate_for(self, kept: KeptRun) -> ApprovalGate | None:
+        gate = self._runtime.approvals
+        return None if gate is None else DecidedGate(kept, gate, may_defer=self._suspensions is not None)
+
+    def _put_away(self, kept: KeptRun) -> None:
+        if self._suspensions is not None:
+            self._suspensions.keep(kept)
+        if not self._keeps_ended:
+            self._checkpoints.forget(kept.new.run_id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Parts:
-    """What all runs of one runner share."""
-
-    models: Models
-    tools: Tools
-    hooks: Hooks
-    rules: LoopRules
-    new_random: Callable[[], random.Random]
-
-    def runtime(self, store: MemoryWorkStore, clock: Clock, ids: IdSource) -> Runtime:
-        return Runtime(
-            store=store,
-            models=self.models,
-            tools=self.tools,
-            hooks=self.hooks,
-            clock=clock,
-            ids=ids,
-            feed=SilentFeed(),
-            sink=SilentSink(),
-            rules=self.rules,
-            new_random=self.new_random,
-        )
-
-
-class _TellingStore(MemoryWorkStore):
-    """Tells each event as it is stored, and lets the loop go on when there is room: at most so many wait."""
-
-    BUFFER = 64
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        self.taken = asyncio.Semaphore(self.BUFFER)
-
-    async def submit(self, run: NewRun) -> RunRecord:
-        record = await super().submit(run)
-        await self._tell(self.events(run.run_id))
-        return record
-
-    async def append_if_owner(
-        self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
-    ) -> tuple[RunEvent, ...]:
-        stored = await super().append_if_owner(claim, bodies, update)
-        await self._tell(stored)
-        return stored
-
-    async def _tell(self, events: Sequence[RunEvent]) -> None:
-        for event in events:
-            await self.taken.acquire()
-            self.told.put_nowait(event)
+def _link(cancellation: CancellationToken | None, parent: RunContext | None) -> CancellationToken:
+    """A token of the run's own, which the caller's and the parent's cancel, and which cancels neither."""
+    own = CancellationToken()
+    for token in (cancellation, None if parent is None else parent.cancellation):
+        if token is not None:
+            token.link(own)
+    return own

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from app.agents import Agent
 from app.errors import ConfigurationError
 from app.execution.race import Orphans
-from app.policy import DeadlineConfig, Effect, RetryConfig
+from app.policy import DeadlineConfig, Effect, Price, RetryConfig
+from app.ports.approvals import ApprovalGate
 from app.ports.clock import Clock, IdSource
 from app.ports.feed import Feed
 from app.ports.hooks import Guardrail, Hook, Hooks
 from app.ports.model import Models
+from app.ports.routing import Router
 from app.ports.sink import EventSink
 from app.ports.store import WorkStore
 from app.ports.tools import Tools
@@ -33,7 +35,11 @@ class LoopRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
-    """The ports of one process. ``new_random`` gives each run its own source of jitter."""
+    """The ports of one process. ``new_random`` gives each run its own source of jitter.
+
+    ``prices`` go by the models' full names. Without ``approvals`` nobody can allow a call, and without ``router`` an
+    agent has to name its model.
+    """
 
     store: WorkStore
     models: Models
@@ -44,11 +50,15 @@ class Runtime:
     feed: Feed
     sink: EventSink
     rules: LoopRules = field(default_factory=LoopRules)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    approvals: ApprovalGate | None = None
+    approval_ttl_seconds: float | None = None
+    router: Router | None = None
     new_random: Callable[[], random.Random] = random.Random
     orphans: Orphans = field(default_factory=Orphans)
 
     def effects(self) -> Mapping[str, Effect]:
-        return {tool.name: tool.effect for tool in self.tools.all()}
+        return {tool.name: tool.recovers_as for tool in self.tools.all()}
 
     def known_hooks(self, agent: Agent) -> tuple[Hook, ...]:
         """The deployment's hooks first, which no agent can drop; then those of the agent's that are here."""
@@ -60,9 +70,45 @@ class Runtime:
         found = (self.hooks.guardrail(name) for name in agent.guardrails)
         return tuple(guardrail for guardrail in found if guardrail is not None)
 
-    def check(self, agent: Agent) -> None:
-        """Everything that the agent declares is here. Raises ConfigurationError before anything starts."""
-        self.models.resolve(agent.model)
+    def approved_by_people(self, agent: Agent) -> frozenset[str]:
+        """The agent's tools of which no call goes out unasked: by the tool's own word, or by the agent's."""
+        own = (tool.name for tool in self.tools.all() if tool.needs_approval and tool.name in agent.tools)
+        return frozenset((*own, *agent.approval_required_tools))
+
+    def route(self, agent: Agent) -> tuple[str, ...]:
+        """The models that the router names for the agent's class of work; none where the agent leaves it no choice."""
+        if agent.task_class is None:
+            return ()
+        if self.router is None:
+            raise ConfigurationError(f"{agent.name} leaves its model to a router, and there is none")
+        route = tuple(self.router.route(agent.task_class))
+        if not route:
+            raise ConfigurationError(f"the router names no model for {agent.task_class!r}")
+        return route
+
+    def known_route(self, agent: Agent) -> tuple[str, ...]:
+        """Like ``route``; none where it can't be told, which ``check`` refuses."""
+        try:
+            return self.route(agent)
+        except ConfigurationError:
+            return ()
+
+    def check(self, agent: Agent, *, bounds_cost: bool) -> None:
+        """Everything that the agent declares is here. ``bounds_cost``: a budget has a ceiling on it, so the models need
+        prices. Raises ConfigurationError before anything starts."""
+        for model in self.route(agent) or (agent.model,):
+            provider, name = self.models.resolve(model)
+            full_name = f"{provider.name}:{name}"
+            if bounds_cost and full_name not in self.prices:
+                raise ConfigurationError(f"max_cost bounds the run, and {full_name} has no price")
+        if self.approvals is None and (unasked := self.approved_by_people(agent)):
+            raise ConfigurationError(
+                f"calls of {', '.join(sorted(unasked))} need an approval, and there is no gate to ask"
+            )
+        for name in agent.idempotent_tools:
+            tool = self.tools.find(name)
+            if tool is not None and tool.effect is Effect.ONCE:
+                raise ConfigurationError(f"{agent.name} lists {name!r} as idempotent, and its author declared it once")
         finders: tuple[tuple[str, tuple[str, ...], Callable[[str], object | None]], ...] = (
             ("tool", agent.tools, self.tools.find),
             ("hook", agent.hooks, self.hooks.hook),

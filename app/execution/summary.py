@@ -3,15 +3,17 @@
 from app.conversation import Message
 from app.events import RunState
 from app.ports.records import RunUpdate
-from app.run import State
+from app.run import Phase, State
 
 
 def summarize(state: State, *, rewritten_input: str | tuple[Message, ...] | None = None) -> RunUpdate:
     """What the row says of this state."""
     end = state.end
+    passing = RunState.SUSPENDED if state.phase is Phase.HELD else RunState.RUNNING
     return RunUpdate(
-        state=RunState.RUNNING if end is None else end.state,
+        state=passing if end is None else end.state,
         usage=state.usage,
+        cost=state.cost,
         model_calls=state.model_calls,
         tool_calls=state.tool_calls,
         output_text=state.answer if end is not None and end.code is None else None,

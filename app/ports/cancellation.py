@@ -1,6 +1,7 @@
 """The wish to stop, seen by whoever holds the token."""
 
 import asyncio
+from weakref import WeakSet
 
 
 class CancellationToken:
@@ -8,6 +9,7 @@ class CancellationToken:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._linked: WeakSet[CancellationToken] = WeakSet()
         self.reason: str | None = None
         self.requested_by: str | None = None
 
@@ -17,6 +19,14 @@ class CancellationToken:
             self.reason = reason
             self.requested_by = requested_by
             self._event.set()
+            for token in tuple(self._linked):
+                token.cancel(reason, requested_by=requested_by)
+
+    def link(self, token: "CancellationToken") -> None:
+        """Cancels the other token together with this one: a cancel flows down, and never up."""
+        self._linked.add(token)
+        if self.is_cancelled:
+            token.cancel(self.reason, requested_by=self.requested_by)
 
     @property
     def is_cancelled(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from app.policy import Price
 from app.ports.model import ModelInfo
 from app.ports.tools import Tool
 
@@ -24,4 +25,12 @@ class Catalogue(Protocol):
 
     def default_model(self) -> str | None:
         """``provider:model`` for agents that name none; None where the deployment has no default."""
+        ...
+
+    def price(self, model: str) -> Price | None:
+        """What the model of that full name costs; None where nobody said."""
+        ...
+
+    def route(self, task_class: str) -> Sequence[str]:
+        """The full names of the models for a class of work, the first choice first; none where it is not known."""
         ...

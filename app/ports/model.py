@@ -11,7 +11,8 @@ from app.ids import RunId, TenantId
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRequest:
-    """One model call. ``attempt`` counts from 1. ``prefix_length`` is how many leading messages the fingerprint covers.
+    """One model call. ``iteration`` and, within it, ``attempt`` count from 1. ``prefix_length`` is how many leading
+    messages the fingerprint covers.
 
     ``model`` is the name after ``provider:``. ``tool_choice`` is ``auto``, ``none`` or a tool's name.
     ``max_output_tokens`` is a ceiling at which generation stops with ``StopReason.LENGTH``; None leaves it to the
@@ -29,6 +30,7 @@ class ModelRequest:
     fingerprint: str = ""
     prefix_length: int = 0
     max_output_tokens: int | None = None
+    iteration: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
 from app.agents import Agent
 from app.conversation import Message, Usage
@@ -22,8 +24,9 @@ class RunContextInput:
 class NewRun:
     """A run to be accepted. What may not drift is fixed here: version, deadline (epoch seconds), budget.
 
-    ``input`` is what the caller sent: one text, or messages ending in a user's. ``agent`` travels along for logs that
-    keep no versions of their own; the Postgres store keeps name and version.
+    ``input`` is what the caller sent: one text, or messages ending in a user's. ``output_schema`` is the form of the
+    answer; None leaves it to the agent. ``path`` names the agents from the root down to this one, empty for a root.
+    ``agent`` travels along for logs that keep no versions of their own; the Postgres store keeps name and version.
     """
 
     run_id: RunId
@@ -35,16 +38,23 @@ class NewRun:
     user: str | None = None
     subject: str | None = None
     model: str | None = None
+    output_schema: dict[str, Any] | None = None
     deadline_at: float | None = None
     budget: ResolvedBudget
     max_llm_calls: int
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    parent_run_id: RunId | None = None
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """The run as its row tells it. Where the loop stands is in the log only; this is its summary for readers."""
+    """The run as its row tells it. Where the loop stands is in the log only; this is its summary for readers.
+
+    ``cost`` is None while nothing that has a price was used.
+    """
 
     run_id: RunId
     tenant_id: TenantId
@@ -56,6 +66,7 @@ class RunRecord:
     user: str | None
     subject: str | None
     model: str | None
+    output_schema: dict[str, Any] | None
     deadline_at: float | None
     budget: ResolvedBudget
     max_llm_calls: int
@@ -67,6 +78,7 @@ class RunRecord:
     prompt_version: str | None
     prompt_fingerprint: str | None
     usage: Usage
+    cost: Decimal | None
     model_calls: int
     tool_calls: int
     cancel_requested_at: float | None
@@ -124,13 +136,14 @@ class LoadedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunUpdate:
-    """The row's summary after an append, written in the same transaction. A terminal ``state`` drops the lease and
-    sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it."""
+    """The row's summary after an append, written in the same transaction. A ``state`` other than running drops the
+    lease, and a terminal one sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it."""
 
     state: RunState
     usage: Usage
     model_calls: int
     tool_calls: int
+    cost: Decimal | None = None
     output_text: str | None = None
     error_code: str | None = None
     error_detail: str | None = None

@@ -1,6 +1,6 @@
 """What a tool is to the loop."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,12 +8,16 @@ from app.agents import ToolDeclaration
 from app.ids import CallId, RunId, TenantId
 from app.policy import Deadline, Effect
 from app.ports.cancellation import CancellationToken
+from app.ports.context import RunContext
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContext:
     """What a tool may know of the call. ``idempotency_key`` is the same for every dispatch of one call, also after a
-    crash: hand it to whatever the tool writes to. ``dispatch`` counts from 1."""
+    crash: hand it to whatever the tool writes to. ``dispatch`` counts from 1.
+
+    ``state`` is shared by the run's tools: what a tool sets there is stored with its result (JSON only), and later
+    calls see it. ``run`` is to be handed on as ``parent`` to a run that the tool starts."""
 
     tenant_id: TenantId
     run_id: RunId
@@ -24,6 +28,8 @@ class ToolContext:
     dispatch: int
     cancellation: CancellationToken
     deadline: Deadline | None
+    state: MutableMapping[str, Any]
+    run: RunContext
 
 
 ToolFunction = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
@@ -31,20 +37,30 @@ ToolFunction = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
-    """A tool as the operator granted it. ``effect`` decides what follows a crash; ``once`` is the safe default.
+    """A tool as the operator granted it. ``effect`` decides what follows a crash; without one it is taken for ``once``,
+    and an agent's ``idempotent_tools`` may say otherwise.
 
     ``call`` takes arguments that have passed the schema. It returns the text that the model reads, and raises for a
     failure. ``timeout_seconds``: after it the loop stops waiting (None: the run's own deadline only).
+    ``parallel_safe``: calls of it may be out together with calls of others that are. ``needs_approval``: no call of it
+    goes out before a person allowed it, whatever an agent says.
     """
 
     declaration: ToolDeclaration
     call: ToolFunction
-    effect: Effect = Effect.ONCE
+    effect: Effect | None = None
     timeout_seconds: float | None = None
+    parallel_safe: bool = False
+    needs_approval: bool = False
 
     @property
     def name(self) -> str:
         return self.declaration.name
+
+    @property
+    def recovers_as(self) -> Effect:
+        """The effect that the loop goes by: the safe one where nothing was declared."""
+        return Effect.ONCE if self.effect is None else self.effect
 
 
 class Tools(Protocol):

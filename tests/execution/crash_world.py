@@ -5,65 +5,65 @@ its operations is its fate. A killed process does nothing more: every further op
 """
 
 import asyncio
+import copy
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
-from app.agents import Agent
 from app.conversation import Usage
-from app.errors import LeaseLost, StoreUnavailable
+from app.errors import LeaseLost, StoreUnavailable, ToolExecutionError
 from app.events import AnyEvent, RunEvent, RunState, Terminated
 from app.execution.drive import drive
 from app.execution.lease import Lease
+from app.execution.local import OneProvider
 from app.execution.memory import MemoryWorkStore
 from app.execution.perform.model import Drained
 from app.execution.race import Orphans
-from app.execution.runner import OneProvider
 from app.execution.runtime import LoopRules, Runtime
 from app.hooks import HookRegistry
 from app.ids import RunId, TenantId, WorkerId
-from app.policy import Effect, Indeterminate, RetryConfig, most_restrictive
+from app.policy import ApprovalDecision, ApprovalRecord, Effect, Price, RetryConfig, Scope, most_restrictive
+from app.ports.approvals import Deferred
 from app.ports.cancellation import CancellationToken
-from app.ports.hooks import HookDecision, HookPoint, HookSubject
-from app.ports.model import ModelRequest, ModelResponse, TextDelta
 from app.ports.records import CancelWish, Claim, LoadedRun, NewRun, RunUpdate
-from app.ports.tools import Tool, ToolContext, ToolFunction
-from app.providers import ScriptedCall, ScriptedError, ScriptedProvider, ScriptedStep
+from app.ports.tools import ToolContext, ToolFunction
+from app.providers import TaskRouter
 from app.run import State
 from app.testing import FakeClock, SequentialIds
-from tests.execution.fakes import InlineExecutor, make_tool
+from tests.execution.crash_audit import Evidence
+from tests.execution.crash_desk import Desk
+from tests.execution.crash_edges import CrashModel, CrashPolicy, CrashTools
+from tests.execution.crash_setting import EFFECTS, Setting
+from tests.execution.fakes import InlineExecutor, let_others_run
 from tests.execution.support import LEASE_SECONDS, RecordingFeed, RecordingSink
 
-EFFECTS = {"look": Effect.READ, "put": Effect.IDEMPOTENT, "pay": Effect.ONCE}
-SCRIPT = [
-    ScriptedStep(
-        text="Let me see.",
-        delta_chars=6,
-        calls=(
-            ScriptedCall(name="look", arguments={"at": "account"}),
-            ScriptedCall(name="pay", arguments={"amount": 3}),
-            ScriptedCall(name="put", arguments={"key": "a", "value": 1}),
-        ),
-    ),
-    ScriptedStep(
-        error=ScriptedError(message="overloaded", status=503, attempts=1),
-        calls=(ScriptedCall(name="pay", arguments={"amount": 4}),),
-    ),
-    ScriptedStep(text="All is paid."),
-]
+VISIT_SECONDS: Final = 20.0
+_PATIENCE_SECONDS: Final = 10.0
+_LUCKY_LIVES: Final = 12
+_PRICE: Final = Price(input=Decimal(2), output=Decimal(7))
 
 
 class Crash(BaseException):
     """The process was killed."""
 
 
+class WorldClock(FakeClock):
+    """Short sleeps move the time. Of long ones nobody waits for the end: they bound something that is quicker."""
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > _PATIENCE_SECONDS:
+            await asyncio.get_running_loop().create_future()
+        await super().sleep(seconds)
+
+
 class Blow(Enum):
     """What befalls a process at one of its operations. ``AWAY`` and ``LANDED``: the database breaks the connection
-    before or after a commit; at anything but an append they do nothing."""
+    before or after a commit; at anything but an append they do nothing. ``HAND_BACK``: somebody puts the run back into
+    the queue, whoever holds it."""
 
     CRASH = auto()
     STALL = auto()
@@ -71,38 +71,59 @@ class Blow(Enum):
     DRAIN = auto()
     AWAY = auto()
     LANDED = auto()
+    HAND_BACK = auto()
 
 
 Fate = Mapping[int, Blow]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The parts of a life that don't change by fate."""
-
-    on_indeterminate: Indeterminate = Indeterminate.SURFACE
-    with_hooks: bool = False
-    declared: Mapping[str, Effect] = field(default_factory=lambda: EFFECTS)
-    store: type[MemoryWorkStore] = MemoryWorkStore
-
-
 @dataclass(kw_only=True)
 class World:
-    """One run, and all that its processes did outside the log. ``effects`` holds (tool, call, dispatch)."""
+    """One run, and all that its processes did outside the log. ``effects`` holds (tool, call, dispatch); ``saw`` and
+    ``wrote`` what a dispatch found in the run's state, and what it changed there before it returned."""
 
     setting: Setting
     store: MemoryWorkStore
     clock: FakeClock
     run_id: RunId
+    desk: Desk
+    ids: SequentialIds = field(default_factory=SequentialIds)
     effects: list[tuple[str, str, int]] = field(default_factory=list)
+    saw: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    wrote: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     lost_claims: list[Claim] = field(default_factory=list)
     zombie_writes: int = 0
     zombie_refusals: int = 0
-    operations: int = 0
+    lives: "list[Process]" = field(default_factory=list)
+
+    @property
+    def operations(self) -> int:
+        return sum(life.operations for life in self.lives)
 
     @property
     def has_ended(self) -> bool:
         return self.store.record(self.run_id).state.is_terminal
+
+    def evidence(self) -> Evidence:
+        scene = self.setting.scene
+        repair = scene.agent.get("repair")
+        return Evidence(
+            events=self.store.events(self.run_id),
+            made=self.effects,
+            saw=self.saw,
+            wrote=self.wrote,
+            once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
+            asked_about=scene.asked_about,
+            answers=self.desk.answers,
+            has_form="output_schema" in scene.agent,
+            most_repairs=0 if repair is None else repair.max_attempts,
+            limits=self.setting.limits,
+        )
+
+    async def hand_back(self) -> None:
+        """Puts the run into the queue again, unless it has ended."""
+        if not self.has_ended:
+            await self.store.hand_back(self.run_id)
 
     async def let_zombies_write(self) -> None:
         """Whoever lost the run wakes and tries to end it. Nothing of that may be stored."""
@@ -141,7 +162,6 @@ class Process:
             raise Crash
         blow = self.fate.get(self.operations)
         self.operations += 1
-        self.world.operations += 1
         await self.world.let_zombies_write()
         match blow:
             case Blow.CRASH:
@@ -149,13 +169,19 @@ class Process:
                 raise Crash
             case Blow.STALL:
                 self.stalled.set()
-                await self.wakes.wait()
             case Blow.CANCEL:
                 await self.world.store.request_cancel(self.world.run_id, CancelWish(reason=None, requested_by="ada"))
                 if self.lease is not None:
                     self.lease.cancellation.cancel(requested_by="ada")
+                await let_others_run()
             case Blow.DRAIN:
                 self.drain.cancel()
+                await let_others_run()
+            case Blow.HAND_BACK:
+                await self.world.hand_back()
+        if self.stalled.is_set():
+            # All of the process stands still, also what it does beside.
+            await self.wakes.wait()
         return blow
 
     # --- the store as this process reaches it ------------------------------------------------------------------------
@@ -196,31 +222,50 @@ class Process:
     async def requeue_expired(self) -> int:
         raise NotImplementedError("the world sweeps")
 
-    # --- its tools, hooks and model ----------------------------------------------------------------------------------
+    # --- its tools, hooks, gate and model ----------------------------------------------------------------------------
 
     def tool(self, name: str) -> ToolFunction:
+        world = self.world
+
         async def function(arguments: dict[str, Any], context: ToolContext) -> str:
             await self.point()
-            self.world.effects.append((name, context.call_id, context.dispatch))
+            dispatch = (context.call_id, context.dispatch)
+            found = world.saw[dispatch] = copy.deepcopy(dict(context.state))
+            world.effects.append((name, *dispatch))
+            if name in world.setting.scene.flaky and context.dispatch == 1:
+                raise ToolExecutionError(f"{name} does not answer")
+            context.state[name] = context.state["last"] = list(dispatch)
+            context.state.setdefault("trail", []).append(context.call_id)
+            world.wrote[dispatch] = {key: value for key, value in context.state.items() if found.get(key) != value}
             await self.point()
             return f"{name} is done"
 
         return function
 
+    async def decide(self, record: ApprovalRecord) -> ApprovalDecision | Deferred:
+        await self.point()
+        answer = self.world.desk.decide(record)
+        await self.point()
+        return answer
+
     def runtime(self) -> Runtime:
+        setting = self.world.setting
         hooks = HookRegistry()
-        if self.world.setting.with_hooks:
-            hooks.add_deployment_hook("policy", _Policy(self))
+        if setting.with_hooks:
+            hooks.add_deployment_hook("policy", CrashPolicy(setting.scene, self.point))
         return Runtime(
             store=self,
-            models=OneProvider(_Model(self)),
-            tools=_Tools(self),
+            models=OneProvider(CrashModel(setting.scene, self.point)),
+            tools=CrashTools(setting, {name: self.tool(name) for name in EFFECTS}),
             hooks=hooks,
             clock=self.world.clock,
-            ids=SequentialIds(),
+            ids=self.world.ids,
             feed=RecordingFeed(),
             sink=RecordingSink(),
-            rules=LoopRules(retry=RetryConfig(max_attempts=3)),
+            rules=LoopRules(retry=RetryConfig(max_attempts=setting.scene.attempts)),
+            prices=dict.fromkeys(map("scripted:{}".format, setting.scene.scripts), _PRICE),
+            approvals=self,
+            router=TaskRouter({"clerical": setting.scene.route}) if setting.scene.route else None,
             new_random=lambda: random.Random(7),
             orphans=Orphans(),
         )
@@ -238,84 +283,35 @@ class Process:
             pass
         return None
 
-
-class _Tools:
-    """The three tools. Their schemas take anything: compiling them is not what is tested here."""
-
-    def __init__(self, process: Process) -> None:
-        declared = process.world.setting.declared
-        self._tools = {name: make_tool(name, process.tool(name), effect=effect) for name, effect in declared.items()}
-
-    def find(self, name: str) -> Tool | None:
-        return self._tools.get(name)
-
-    def all(self) -> Sequence[Tool]:
-        return tuple(self._tools[name] for name in sorted(self._tools))
-
-    def check_arguments(self, name: str, arguments: dict[str, Any]) -> Sequence[str]:
-        return ()
-
-
-class _Model(ScriptedProvider):
-    def __init__(self, process: Process) -> None:
-        super().__init__({"model": SCRIPT})
-        self._process = process
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
-        await self._process.point()
-        async with aclosing(super().stream(request)) as items:
-            async for item in items:
-                await self._process.point()
-                yield item
-
-
-class _Policy:
-    """Is asked everywhere, and rewrites what a tool is called with and what it returns."""
-
-    name = "policy"
-    points = frozenset(HookPoint)
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def decide(self, subject: HookSubject) -> HookDecision:
-        await self._process.point()
-        if subject.tool == "pay" and subject.point is HookPoint.BEFORE_TOOL_DISPATCH:
-            return HookDecision.rewrite('{"amount": 1}')
-        return HookDecision.proceed()
+    async def visit(self) -> State | None:
+        """Somebody answers questions that a gate has put off, and puts the run back into the queue."""
+        await self.point()
+        self.world.clock.advance(VISIT_SECONDS)
+        self.world.desk.visit(self.world.setting.decided_per_visit)
+        await self.point()
+        if self.world.store.record(self.world.run_id).state is RunState.SUSPENDED:
+            await self.world.hand_back()
+        await self.point()
+        return None
 
 
 async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.Random | None = None) -> World:
-    """One run, by one process after the other, until it ends. Processes past the last fate are lucky.
+    """One run, by one process after the other, until it ends. Processes past the last fate are lucky. While the run
+    waits for people, the next process is somebody's visit at the desk.
 
     A process that stalls loses its lease; it wakes in the middle of a later one's work where ``wake`` says so, at the
     latest when the run has ended.
     """
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
-    clock = FakeClock()
-    store = setting.store(clock)
-    agent = Agent(
-        name="clerk", instructions="Pay.", tools=tuple(sorted(EFFECTS)), on_indeterminate=setting.on_indeterminate
-    )
-    run_id = RunId("run-1")
-    world = World(setting=setting, store=store, clock=clock, run_id=run_id)
-    await store.submit(
-        NewRun(
-            run_id=run_id,
-            tenant_id=TenantId("acme"),
-            agent=agent,
-            agent_version=None,
-            input="Pay what is due.",
-            budget=most_restrictive({}),
-            max_llm_calls=100,
-        )
-    )
+    world = await _begin(setting)
     sleepers: list[tuple[Process, asyncio.Task[State | None]]] = []
-    for fate in (*fates, *[{} for _ in range(4)]):
+    for fate in (*fates, *[{} for _ in range(_LUCKY_LIVES)]):
         if world.has_ended:
             break
         process = Process(world, fate)
-        living = asyncio.create_task(process.live())
+        world.lives.append(process)
+        is_held = world.store.record(world.run_id).state is RunState.SUSPENDED
+        living = asyncio.create_task(process.visit() if is_held else process.live())
         if wake is not None and wake.random() < 0.5:
             for sleeper, _ in sleepers:
                 sleeper.wakes.set()
@@ -329,6 +325,26 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
     await world.let_zombies_write()
     for _, task in sleepers:
         _expect_no_defect(task)
+    return world
+
+
+async def _begin(setting: Setting) -> World:
+    clock = WorldClock()
+    world = World(
+        setting=setting, store=setting.store(clock), clock=clock, run_id=RunId("run-1"), desk=Desk(words=setting.words)
+    )
+    await world.store.submit(
+        NewRun(
+            run_id=world.run_id,
+            tenant_id=TenantId("acme"),
+            agent=setting.agent(),
+            agent_version=None,
+            input="Pay what is due.",
+            budget=most_restrictive({Scope.REQUEST: setting.limits}),
+            deadline_at=None if setting.deadline_seconds is None else clock.now() + setting.deadline_seconds,
+            max_llm_calls=100,
+        )
+    )
     return world
 
 

@@ -46,7 +46,7 @@ def calls(*made: ScriptedCall, **fields: Any) -> ScriptedStep:
     return ScriptedStep(calls=made, **fields)
 
 
-def make_tool(name: str, function: ToolFunction, *, effect: Effect = Effect.ONCE, **fields: Any) -> Tool:
+def make_tool(name: str, function: ToolFunction, *, effect: Effect | None = None, **fields: Any) -> Tool:
     return Tool(
         declaration=ToolDeclaration(name=name, parameters={"type": "object"}), call=function, effect=effect, **fields
     )

@@ -10,9 +10,8 @@ from app.agents import Agent
 from app.events import AnyEvent, RunEvent
 from app.execution.drive import drive
 from app.execution.lease import Lease
-from app.execution.local import SilentFeed
+from app.execution.local import OneProvider, SilentFeed
 from app.execution.memory import MemoryWorkStore
-from app.execution.runner import OneProvider
 from app.execution.runtime import LoopRules, Runtime
 from app.hooks import HookRegistry
 from app.ids import RunId, TenantId, WorkerId

@@ -134,7 +134,7 @@ async def test_the_runs_deadline_leaves_a_harmless_call_safe_to_make_again(effec
 
 
 async def test_a_tool_that_the_agent_declares_idempotent_is_safe_to_call_again() -> None:
-    run = await begin_stalled_tool(Effect.ONCE, deadline_in=9, idempotent_tools=("pay",))
+    run = await begin_stalled_tool(None, deadline_in=9, idempotent_tools=("pay",))
     assert (await after(run, 9)).one(ToolFailed).retry_safe
 
 

@@ -7,6 +7,7 @@ import pytest
 from app.errors import LeaseLost, StoreUnavailable
 from app.events import AnyEvent, RunEvent, RunStarted, RunState, Warned
 from app.execution.journal import Journal
+from app.execution.purse import Purse
 from app.ports.records import Claim, LoadedRun, RunUpdate
 from app.run import IllegalEvent, Phase
 from app.testing import FakeClock
@@ -51,7 +52,7 @@ async def open_journal() -> tuple[Bench, BlinkingStore, Journal]:
     bench = Bench([say("Hello.")], store=BlinkingStore)
     await bench.submit()
     lease = await bench.claim()
-    journal = Journal(bench.runtime, lease, await bench.store.load(lease.claim))
+    journal = Journal(bench.runtime, lease, await bench.store.load(lease.claim), Purse(lease.run_id, ()))
     assert isinstance(bench.store, BlinkingStore)
     return bench, bench.store, journal
 

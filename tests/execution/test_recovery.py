@@ -23,7 +23,7 @@ async def take_over(run: Driven) -> Story:
     return run.bench.story(run.run_id)
 
 
-async def lose_in_tool(effect: Effect, **agent_fields: object) -> tuple[Stall, Story]:
+async def lose_in_tool(effect: Effect | None, **agent_fields: object) -> tuple[Stall, Story]:
     stall = Stall()
     bench = Bench([call("pay", amount=3), say("Done.")], tools=[make_tool("pay", stall.as_tool, effect=effect)])
     run = await bench.begin(bench.agent(**agent_fields))
@@ -61,7 +61,7 @@ async def test_a_harmless_call_without_an_outcome_is_dispatched_again(effect: Ef
 
 
 async def test_a_call_that_the_agent_declares_idempotent_is_dispatched_again() -> None:
-    _, story = await lose_in_tool(Effect.ONCE, idempotent_tools=("pay",))
+    _, story = await lose_in_tool(None, idempotent_tools=("pay",))
     assert [called.dispatch for called in story.all(ToolCalled)] == [1, 2]
 
 

@@ -5,9 +5,10 @@ from contextlib import aclosing
 
 import pytest
 
+import app.execution.runner as runner_module
 from app.errors import ConfigurationError
 from app.events import RunEvent
-from app.execution.runner import AgentRunner, _TellingStore
+from app.execution.runner import AgentRunner
 from app.ports.cancellation import CancellationToken
 from app.providers import ScriptedProvider
 from app.testing import FakeClock, SequentialIds
@@ -57,7 +58,7 @@ async def test_events_are_told_while_the_run_goes_on() -> None:
 
 
 async def test_the_loop_waits_for_a_slow_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_TellingStore, "BUFFER", 8)
+    monkeypatch.setattr(runner_module, "_BUFFERED_EVENTS", 8)
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     runner, tool = paying(turns=9)
     async with aclosing(runner.stream(CLERK, "Pay.", tenant="acme")) as events:
@@ -80,7 +81,7 @@ async def test_closing_the_stream_cancels_the_run() -> None:
 async def test_closing_the_stream_while_the_loop_waits_for_room_cancels_the_run_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_TellingStore, "BUFFER", 1)
+    monkeypatch.setattr(runner_module, "_BUFFERED_EVENTS", 1)
     runner, tool = paying()
     async with aclosing(runner.stream(CLERK, "Pay.", tenant="acme")) as events:
         await anext(events)

@@ -1,5 +1,6 @@
 """Asking hooks and guardrails. They fail closed: a check that did not run is not a check that passed."""
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +8,10 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from app.conversation import replace_surrogates
-from app.events import AnyEvent, GuardrailRedaction, GuardrailRefusal, HookRefusal, HookRewrite
+from app.events import AnyEvent, GuardrailRedaction, GuardrailRefusal, HookRefusal, HookRewrite, WorkOrphaned
 from app.execution.perform.context import DriveContext
 from app.execution.race import CutOff
-from app.ports.hooks import Guardrail, GuardrailDecision, HookDecision, HookPoint, HookSubject, Verdict
+from app.ports.hooks import Guardrail, GuardrailDecision, HookDecision, HookPoint, HookSubject, Inspector, Verdict
 
 D = TypeVar("D", HookDecision, GuardrailDecision)
 
@@ -19,11 +20,13 @@ _STRICTNESS = tuple(Verdict)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What was found: the text to go on with, the events of it, and whether they settle the run's end."""
+    """What was found: the text to go on with, the events of it, and whether they settle the run's end. ``approval``:
+    why a person has to be asked, None where nobody has."""
 
     content: str
     events: tuple[AnyEvent, ...] = ()
     stops: bool = False
+    approval: str | None = None
 
 
 def digest(text: str) -> str:
@@ -32,7 +35,13 @@ def digest(text: str) -> str:
 
 
 async def ask_hooks(
-    context: DriveContext, point: HookPoint, content: str, *, tool: str | None = None, iteration: int | None = None
+    context: DriveContext,
+    point: HookPoint,
+    content: str,
+    *,
+    tool: str | None = None,
+    iteration: int | None = None,
+    model: str | None = None,
 ) -> Answer:
     """Asks every hook that wants this point. The most restrictive answer wins, ties to the first declared; rewrites
     add up in their order. An approval can only be asked for at a dispatch: elsewhere it refuses."""
@@ -48,19 +57,24 @@ async def ask_hooks(
         user=context.record.user,
         iteration=state.iteration if iteration is None else iteration,
         content=content,
-        model=state.model,
+        model=state.model if model is None else model,
+        configured_model=context.configured_model(),
         tool=tool,
         state=None if state.end is None else state.end.state.value,
     )
+    may_ask = point is HookPoint.BEFORE_TOOL_DISPATCH and context.runtime.approvals is not None
     answer = Answer(content=content)
     refusal: tuple[Verdict, HookRefusal] | None = None
     for hook in hooks:
         decision = await _ask_one(context, HookDecision, partial(hook.decide, subject))
         if isinstance(decision, CutOff):
-            return _stopped(answer, context.ended_by(decision.cut, what="hook", step_seconds=_hook_seconds(context)))
+            return _cut_off(context, answer, decision, what="hook", name=hook.name)
         if isinstance(decision, Exception):
             return _stopped(answer, _refusal(context, hook.name, point, "hook_failed", type(decision).__name__))
-        if decision.verdict in (Verdict.REFUSE, Verdict.REQUIRE_APPROVAL):
+        if decision.verdict is Verdict.REQUIRE_APPROVAL and may_ask:
+            reason = f"{hook.name}: {replace_surrogates(decision.reason)}"
+            answer = replace(answer, approval=answer.approval or reason)
+        elif decision.verdict in (Verdict.REFUSE, Verdict.REQUIRE_APPROVAL):
             found = _refusal(context, hook.name, point, *_why_refused(point, decision))
             if refusal is None or _STRICTNESS.index(decision.verdict) > _STRICTNESS.index(refusal[0]):
                 refusal = (decision.verdict, found)
@@ -79,8 +93,7 @@ async def ask_guardrails(
         check = guardrail.check_input if subject == "input" else guardrail.check_output
         decision = await _ask_one(context, GuardrailDecision, partial(check, answer.content))
         if isinstance(decision, CutOff):
-            event = context.ended_by(decision.cut, what="guardrail", step_seconds=_hook_seconds(context))
-            return _stopped(answer, event)
+            return _cut_off(context, answer, decision, what="guardrail", name=guardrail.name)
         if isinstance(decision, Exception):
             detail = f"the check failed: {type(decision).__name__}"
             return _stopped(answer, _blocked(context, guardrail.name, subject, GuardrailDecision(reason=detail)))
@@ -98,6 +111,20 @@ async def ask_guardrails(
             )
             answer = Answer(content=after, events=(*answer.events, event))
     return answer
+
+
+async def inspect_result(context: DriveContext, text: str) -> tuple[str, ...]:
+    """What the run's guards find in a tool's result: it is marked, and the run goes on. A guard that fails has found
+    something."""
+    signals: list[str] = []
+    for guardrail in context.guardrails:
+        if not isinstance(guardrail, Inspector):
+            continue
+        try:
+            signals.extend(replace_surrogates(signal) for signal in await asyncio.to_thread(guardrail.inspect, text))
+        except Exception as error:  # noqa: BLE001 - fails closed
+            signals.append(f"{guardrail.name} failed: {type(error).__name__}")
+    return tuple(signals)
 
 
 async def _ask_one(
@@ -130,8 +157,18 @@ def _hook_seconds(context: DriveContext) -> float | None:
     return context.deadlines.hook_seconds
 
 
+def _cut_off(context: DriveContext, answer: Answer, cut_off: CutOff, *, what: str, name: str) -> Answer:
+    ended = context.ended_by(cut_off.cut, what=what, step_seconds=_hook_seconds(context))
+    if cut_off.orphaned:
+        orphan = WorkOrphaned(
+            what=what, name=name, iteration=context.journal.state.iteration, author=context.agent.name
+        )
+        answer = replace(answer, events=(*answer.events, orphan))
+    return _stopped(answer, ended)
+
+
 def _stopped(answer: Answer, event: AnyEvent) -> Answer:
-    return Answer(content=answer.content, events=(*answer.events, event), stops=True)
+    return replace(answer, events=(*answer.events, event), stops=True)
 
 
 def _rewritten(context: DriveContext, answer: Answer, hook: str, point: HookPoint, content: str) -> Answer:
@@ -146,7 +183,7 @@ def _rewritten(context: DriveContext, answer: Answer, hook: str, point: HookPoin
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )
-    return Answer(content=after, events=(*answer.events, event))
+    return replace(answer, content=after, events=(*answer.events, event))
 
 
 def _refusal(context: DriveContext, hook: str, point: HookPoint, code: str, detail: str) -> HookRefusal:

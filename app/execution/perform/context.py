@@ -2,30 +2,35 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 
 from app.agents import Agent
-from app.conversation import Message, Role, replace_surrogates
+from app.conversation import Message, Role, Usage, replace_surrogates
 from app.errors import LeaseLost
-from app.events import AnyEvent, BudgetRefused, CancellationRequested, DeadlineExceeded
+from app.events import AnyEvent, CancellationRequested, DeadlineExceeded
 from app.execution.journal import Journal
 from app.execution.lease import Lease
 from app.execution.perform.prompts import PromptMaker
+from app.execution.purse import Purse
 from app.execution.race import Bound, Cut, Racetrack
 from app.execution.runtime import Runtime
-from app.policy import DeadlineConfig, RetryConfig
+from app.ids import ApprovalId
+from app.policy import DeadlineConfig, RetryConfig, cost_of
+from app.ports.context import RunContext
 from app.ports.hooks import Guardrail, Hook, HookPoint
 from app.ports.records import RunRecord
 from app.run import RunSpec
 from app.run.decide import Cancel
-from app.run.steps.bounds import active_seconds
+from app.run.steps.bounds import seconds_left, seconds_spent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriveContext:
     """Fixed for one drive. ``hooks`` are the deployment's, then the agent's.
 
-    ``racetrack`` cuts work off at a cancel; ``abandonable`` at a drain too, for work without an effect.
+    ``racetrack`` cuts work off at a cancel; ``abandonable`` at a drain too, for work without an effect. ``deferred``
+    collects the questions that the gate has put off under this claim.
     """
 
     runtime: Runtime
@@ -41,6 +46,9 @@ class DriveContext:
     deadlines: DeadlineConfig
     retry: RetryConfig
     random: random.Random
+    purse: Purse
+    run_context: RunContext
+    deferred: set[ApprovalId] = field(default_factory=set)
 
     @property
     def agent(self) -> Agent:
@@ -60,9 +68,9 @@ class DriveContext:
         found: list[Bound] = []
         if self.spec.deadline is not None:
             found.append(Bound(cut=Cut.RUN, seconds=self.spec.deadline.remaining(now)))
-        if self.spec.limits.max_seconds is not None:
-            left = self.spec.limits.max_seconds - active_seconds(self.journal.state, now)
-            found.append(Bound(cut=Cut.SECONDS, seconds=max(0.0, left)))
+        left = seconds_left(self.spec, self.journal.state, self.purse.shared(), now)
+        if left is not None:
+            found.append(Bound(cut=Cut.SECONDS, seconds=left[0]))
         if step_seconds is not None:
             found.append(Bound(cut=Cut.STEP, seconds=step_seconds))
         return found
@@ -82,22 +90,31 @@ class DriveContext:
                     reason=wish.reason, requested_by=wish.requested_by, iteration=iteration, author=author
                 )
             case Cut.SECONDS:
-                limit = self.spec.limits.max_seconds or 0.0
-                source = self.spec.sources.get("max_seconds")
-                return BudgetRefused(
-                    dimension="max_seconds",
-                    limit=limit,
-                    used=limit,
-                    source=None if source is None else source.value,
-                    iteration=iteration,
-                    author=author,
-                )
+                return seconds_spent(self.spec, self.journal.state, self.purse.shared(), self.runtime.clock.now())
             case Cut.RUN:
                 at = None if self.spec.deadline is None else self.spec.deadline.at
                 return DeadlineExceeded(what="run", deadline_at=at, iteration=iteration, author=author)
             case _:
                 detail = f"the {what} took longer than its {step_seconds:g} seconds"
                 return DeadlineExceeded(what=what, detail=detail, iteration=iteration, author=author)
+
+    def cost_of(self, model: str, usage: Usage) -> Decimal | None:
+        """What the usage costs; None for a model without a price."""
+        price = self.runtime.prices.get(model)
+        if price is None:
+            return None
+        return cost_of(
+            price,
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+        )
+
+    def configured_model(self) -> str:
+        """The full name of the model that the run was set up with: the router's first choice, where there is a
+        route."""
+        provider, name = self.runtime.models.resolve(next(iter(self.spec.route), self.agent.model))
+        return f"{provider.name}:{name}"
 
     def wish(self) -> Cancel | None:
         """Somebody's wish that the run ends, in words that can be stored; None while there is none."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.conversation import replace_surrogates
-from app.events import AnyEvent, CompensationRequired, Terminated, Warned
+from app.events import AnyEvent, ApprovalDenied, CompensationRequired, Terminated, Warned, WorkOrphaned
 from app.execution.perform.asks import expect_decision
 from app.execution.perform.context import DriveContext
 from app.execution.race import Bound, Cut, CutOff
@@ -51,6 +51,9 @@ async def _tell(context: DriveContext, hooks: tuple[Hook, ...], state: State, ca
             continue
         if isinstance(decision, CutOff):
             events.append(_note(context, state, hook, "hook_failed", f"no answer within {seconds:g} seconds"))
+            if decision.orphaned:
+                orphan = WorkOrphaned(what="hook", name=hook.name, iteration=state.iteration, author=context.agent.name)
+                events.append(orphan)
         elif decision.verdict is not Verdict.CONTINUE:
             detail = f"{decision.verdict.value}: {replace_surrogates(decision.reason)}"
             events.append(_note(context, state, hook, "on_terminal_decision", detail))
@@ -62,7 +65,8 @@ def _note(context: DriveContext, state: State, hook: Hook, code: str, detail: st
 
 
 def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEvent, ...]:
-    """``compensation_required`` for each call that may have landed in a run that did not complete, and the end."""
+    """What is still open is closed: questions that nobody needs to answer any more, ``compensation_required`` for each
+    call that may have landed in a run that did not complete, and the end."""
     iteration, author = state.iteration, context.agent.name
     end = Terminated(
         state=state_of(cause.code),
@@ -72,13 +76,26 @@ def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEv
         usage=state.usage,
         model_calls=state.model_calls,
         tool_calls=state.tool_calls,
+        cost=state.cost,
         iteration=iteration,
         author=author,
     )
     if cause.code is None:
         return (end,)
+    withdrawn = tuple(
+        ApprovalDenied(
+            call_id=progress.call.call_id,
+            name=progress.call.name,
+            approval_id=progress.approval_id,
+            cause="cancelled",
+            iteration=iteration,
+            author=author,
+        )
+        for progress in state.pending_approvals
+        if progress.approval_id is not None
+    )
     landed = (
         CompensationRequired(call_id=call_id, name=name, iteration=iteration, author=author)
         for call_id, name in state.landed
     )
-    return (*landed, end)
+    return (*withdrawn, *landed, end)

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from app.conversation import Message, StopReason, ToolCall, Usage, UsageSource, clean_json, replace_surrogates
 from app.errors import AdkError, ProviderError
-from app.events import AnyEvent, AttemptFailed, BudgetRefused, ModelCall, ModelResponded, WorkOrphaned
+from app.events import AnyEvent, AttemptFailed, ModelCall, ModelFellBack, ModelResponded, WorkOrphaned
 from app.execution.perform.asks import Answer, ask_guardrails, ask_hooks
 from app.execution.perform.context import DriveContext
 from app.execution.perform.prompting import build_prompt
@@ -18,8 +18,9 @@ from app.policy import RetryPlan
 from app.ports.hooks import HookPoint
 from app.ports.model import ModelRequest, ModelResponse, TextDelta
 from app.prompt import PromptLayer
-from app.run import CallModel, Plan
-from app.run.steps.bounds import refuse_input
+from app.run import CallModel, Plan, State
+from app.run.steps.bounds import output_spent, refuse_input, refuse_model_call
+from app.run.steps.routing import stand_in_for
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -37,11 +38,11 @@ class _Heard:
 
 async def call_model(context: DriveContext, planned: Plan, command: CallModel) -> tuple[AnyEvent, ...]:
     """Outcomes: ``model_response`` with what hooks and guardrails made of it, or ``attempt_failed``."""
-    ready = await build_prompt(context, planned.state)
-    refusal = refuse_input(context.spec, planned.state, ready.tokens)
+    ready, trimmed = await build_prompt(context, planned.state)
+    pending = (*planned.events, *trimmed)
+    refusal = _refuse(context, planned.state, ready)
     if refusal is not None:
-        return (*planned.events, refusal)
-    pending = planned.events
+        return (*pending, refusal)
     messages = ready.prompt.messages
     if context.hooks_at(HookPoint.BEFORE_MODEL_CALL):
         await context.journal.append(*pending)
@@ -50,12 +51,17 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         if hooked.stop:
             return pending
         messages = hooked.messages
+        # Others may have spent of a shared budget while the hooks were asked.
+        refusal = _refuse(context, context.journal.state, ready)
+        if refusal is not None:
+            return (*pending, refusal)
     await context.journal.append(
         *pending,
         ModelCall(
             attempt=command.attempt,
             model=ready.full_model,
             estimated_input_tokens=ready.tokens,
+            estimated_cost=context.cost_of(ready.full_model, Usage(input_tokens=ready.tokens)),
             max_output_tokens=command.max_output_tokens,
             iteration=command.iteration,
             author=context.agent.name,
@@ -63,6 +69,18 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
     )
     request = _request(context, ready, messages, command)
     return await _call(context, ready, request, command)
+
+
+def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent | None:
+    """Asked right before the call is stored, with nothing between: what is left now is what the call may use."""
+    shared = context.purse.shared()
+    return refuse_model_call(context.spec, state, shared, context.runtime.clock.now()) or refuse_input(
+        context.spec,
+        state,
+        shared,
+        estimated_tokens=ready.tokens,
+        estimated_cost=context.cost_of(ready.full_model, Usage(input_tokens=ready.tokens)),
+    )
 
 
 def _request(
@@ -82,6 +100,8 @@ def _request(
         fingerprint=ready.prompt.fingerprint,
         prefix_length=len(ready.prompt.prefix),
         max_output_tokens=command.max_output_tokens,
+        output_schema=context.agent.output_schema if ready.enforces_schema else None,
+        iteration=command.iteration,
     )
 
 
@@ -95,10 +115,10 @@ async def _call(
             _listen(context, ready, request, command, heard), context.bounds(seconds)
         )
     except Exception as error:  # noqa: BLE001 - becomes attempt_failed
-        return (_failed(context, command, error, _estimate(ready, heard)),)
+        return _failed(context, command, error, ready, _estimate(ready, heard))
     if isinstance(outcome, CutOff):
-        return _cut_off(context, command, outcome, _estimate(ready, heard))
-    return await _take(context, command, outcome)
+        return _cut_off(context, command, outcome, ready, _estimate(ready, heard))
+    return await _take(context, command, ready, outcome)
 
 
 async def _listen(
@@ -126,7 +146,9 @@ def _estimate(ready: ReadyPrompt, heard: _Heard) -> Usage:
     return Usage(input_tokens=ready.tokens, output_tokens=-(-heard.chars // 4), source=UsageSource.HEURISTIC)
 
 
-def _cut_off(context: DriveContext, command: CallModel, cut_off: CutOff, spent: Usage) -> tuple[AnyEvent, ...]:
+def _cut_off(
+    context: DriveContext, command: CallModel, cut_off: CutOff, ready: ReadyPrompt, spent: Usage
+) -> tuple[AnyEvent, ...]:
     if cut_off.cut is Cut.DRAIN:
         raise Drained
     iteration, author = command.iteration, context.agent.name
@@ -137,6 +159,7 @@ def _cut_off(context: DriveContext, command: CallModel, cut_off: CutOff, spent: 
         code="cancelled" if cut_off.cut is Cut.CANCEL else "deadline_exceeded",
         reason="cut off",
         usage=spent,
+        cost=context.cost_of(ready.full_model, spent),
         iteration=iteration,
         author=author,
     )
@@ -145,9 +168,11 @@ def _cut_off(context: DriveContext, command: CallModel, cut_off: CutOff, spent: 
     return (ended, charge, WorkOrphaned(what="model_call", name=f"attempt {command.attempt}", iteration=iteration))
 
 
-def _failed(context: DriveContext, command: CallModel, error: Exception, spent: Usage) -> AttemptFailed:
+def _failed(
+    context: DriveContext, command: CallModel, error: Exception, ready: ReadyPrompt, spent: Usage
+) -> tuple[AnyEvent, ...]:
     """Retryability is the error's own; what the kit did not raise is never tried again, and only its type is told:
-    a foreign message may hold anything."""
+    a foreign message may hold anything. A fault that stays is the model's; another one may stand in."""
     is_ours = isinstance(error, AdkError)
     status = error.status if isinstance(error, ProviderError) else None
     now = context.runtime.clock.now()
@@ -160,18 +185,30 @@ def _failed(context: DriveContext, command: CallModel, error: Exception, spent: 
         now=now,
         random=context.random,
     )
-    return AttemptFailed(
+    was_evaluated = _was_evaluated(error)
+    failed = AttemptFailed(
         subject="model",
         attempt=command.attempt,
         code=_code_of(error),
         status=status,
         delay_seconds=retry.delay_seconds,
         reason=retry.reason,
-        usage=spent if _was_evaluated(error) else None,
+        usage=spent if was_evaluated else None,
+        cost=context.cost_of(ready.full_model, spent) if was_evaluated else None,
         detail=replace_surrogates(str(error)) if is_ours else type(error).__name__,
         iteration=command.iteration,
         author=context.agent.name,
     )
+    stand_in = stand_in_for(context.spec, context.journal.state)
+    if retry.delay_seconds is not None or stand_in is None or not (is_ours and cast("AdkError", error).retryable):
+        return (failed,)
+    fell_back = ModelFellBack(
+        from_model=context.journal.state.routed_to or ready.full_model,
+        to_model=stand_in,
+        iteration=command.iteration,
+        author=context.agent.name,
+    )
+    return (failed.model_copy(update={"delay_seconds": 0.0, "reason": f"falls back to {stand_in}"}), fell_back)
 
 
 def _code_of(error: Exception) -> str:
@@ -185,7 +222,9 @@ def _was_evaluated(error: Exception) -> bool:
     return not (isinstance(error, ProviderError) and error.code == "context_overflow")
 
 
-async def _take(context: DriveContext, command: CallModel, response: ModelResponse) -> tuple[AnyEvent, ...]:
+async def _take(
+    context: DriveContext, command: CallModel, ready: ReadyPrompt, response: ModelResponse
+) -> tuple[AnyEvent, ...]:
     """One group of events: the response as it stands after every check, then what the checks did to it."""
     text = replace_surrogates(response.content)
     answer = Answer(content=text)
@@ -208,6 +247,7 @@ async def _take(context: DriveContext, command: CallModel, response: ModelRespon
         queue_seconds=response.timing.queue_seconds,
         first_token_seconds=response.timing.first_token_seconds,
         generation_seconds=response.timing.generation_seconds,
+        cost=context.cost_of(ready.full_model, response.usage),
         # A cut answer is never shown as a whole one.
         final=not (response.tool_calls or answer.stops or response.stop_reason is StopReason.LENGTH),
         iteration=command.iteration,
@@ -216,21 +256,9 @@ async def _take(context: DriveContext, command: CallModel, response: ModelRespon
     ceiling = command.max_output_tokens
     is_cut = response.stop_reason is StopReason.LENGTH and not answer.stops
     if is_cut and ceiling is not None and response.usage.output_tokens >= ceiling:
-        return (responded, *answer.events, _output_refused(context, command, ceiling))
+        refused = output_spent(context.spec, context.journal.state, context.purse.shared())
+        return (responded, *answer.events, refused)
     return (responded, *answer.events)
-
-
-def _output_refused(context: DriveContext, command: CallModel, ceiling: int) -> BudgetRefused:
-    limit = context.spec.limits.max_output_tokens or ceiling
-    source = context.spec.sources.get("max_output_tokens")
-    return BudgetRefused(
-        dimension="max_output_tokens",
-        limit=limit,
-        used=limit,
-        source=None if source is None else source.value,
-        iteration=command.iteration,
-        author=context.agent.name,
-    )
 
 
 def _mint(iteration: int, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -264,7 +292,9 @@ async def _ask_about_messages(context: DriveContext, ready: ReadyPrompt, iterati
     events: list[AnyEvent] = []
     for layer, message in ready.prompt.layers:
         if layer is PromptLayer.CONVERSATION and message.content:
-            answer = await ask_hooks(context, HookPoint.BEFORE_MODEL_CALL, message.content, iteration=iteration)
+            answer = await ask_hooks(
+                context, HookPoint.BEFORE_MODEL_CALL, message.content, iteration=iteration, model=ready.full_model
+            )
             events.extend(answer.events)
             if answer.stops:
                 return _HookedMessages(messages=(), events=tuple(events), stop=True)

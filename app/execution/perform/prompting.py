@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
-from app.events import AnyEvent, PromptAssembled
+from app.events import AnyEvent, HistoryTrimmed, PromptAssembled
 from app.execution.perform.asks import ask_guardrails, ask_hooks
 from app.execution.perform.context import DriveContext
 from app.execution.perform.prompts import ReadyPrompt
+from app.policy import HistoryPolicy
 from app.ports.hooks import HookPoint
+from app.prompt import drop_turns, fit_history
 from app.run import Plan, State
 
 
@@ -20,8 +22,8 @@ async def assemble(context: DriveContext, planned: Plan) -> tuple[AnyEvent, ...]
         settled = await _check_input(context)
         if settled or context.journal.state.cause is not None:
             return settled
-    ready = await build_prompt(context, planned.state)
-    return (*pending, _describe(context, ready))
+    ready, trimmed = await build_prompt(context, planned.state)
+    return (*pending, *trimmed, _describe(context, ready))
 
 
 async def _check_input(context: DriveContext) -> tuple[AnyEvent, ...]:
@@ -41,9 +43,25 @@ async def _check_input(context: DriveContext) -> tuple[AnyEvent, ...]:
     return ()
 
 
-async def build_prompt(context: DriveContext, state: State) -> ReadyPrompt:
-    """The prompt of the next model call: the same prefix each time, the conversation longer."""
-    return await context.prompts.make((*context.input_messages(), *state.turns))
+async def build_prompt(context: DriveContext, state: State) -> tuple[ReadyPrompt, tuple[HistoryTrimmed, ...]]:
+    """The prompt of the next model call: the same prefix each time, the conversation longer. Where the model's window
+    can't hold it, the history's oldest turns are left out, also of the prompts that follow."""
+    *given, newest = context.input_messages()
+    history = drop_turns(given, state.turns_dropped)
+    ready = await context.prompts.make((*history, newest, *state.turns), model=state.routed_to)
+    room = ready.room_tokens
+    if context.agent.history is not HistoryPolicy.FIT or room is None or not history or ready.tokens <= room:
+        return ready, ()
+    taken = sum(ready.count(message.content) for message in history)
+    fitted = fit_history(history, room_tokens=max(0, room - (ready.tokens - taken)), count=ready.count)
+    trimmed = HistoryTrimmed(
+        turns_dropped=fitted.turns_dropped,
+        tokens_dropped=fitted.tokens_dropped,
+        iteration=state.iteration,
+        author=context.agent.name,
+    )
+    ready = await context.prompts.make((*fitted.kept, newest, *state.turns), model=state.routed_to)
+    return ready, (trimmed,)
 
 
 def _describe(context: DriveContext, ready: ReadyPrompt) -> PromptAssembled:

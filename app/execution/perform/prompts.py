@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Final
 
 from app.agents import Agent
 from app.conversation import Message
@@ -14,16 +15,26 @@ from app.ports.tools import Tools
 from app.prompt import PROMPT_LAYERS, Prompt, PromptLayer, approximate_tokens, assemble_prompt
 from app.prompt.tokens import CountTokens
 
+# Of a window this part is left for the answer when a history is fitted into it.
+_ANSWERS_PART: Final = 4
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadyPrompt:
-    """A prompt, the model that it goes to, and its size: the model's own count, or an estimate."""
+    """A prompt, the model that it goes to, and its size: the model's own count, or an estimate.
+
+    ``room_tokens`` is what the model's window holds beside an answer, None where the window is not known.
+    ``count`` counts the tokens of a text, each text once.
+    """
 
     prompt: Prompt
     provider: ModelProvider
     model: str
     full_model: str
     sizes: tuple[LayerSize, ...]
+    enforces_schema: bool
+    room_tokens: int | None
+    count: CountTokens
 
     @property
     def tokens(self) -> int:
@@ -31,7 +42,7 @@ class ReadyPrompt:
 
 
 class PromptMaker:
-    """Makes the prompts of one run. Counts each text once."""
+    """Makes the prompts of one run: for each model one is assembled, and then only continued."""
 
     def __init__(
         self,
@@ -45,42 +56,52 @@ class PromptMaker:
         self._models = models
         self._tools = tools
         self._given = given
-        self._count: CountTokens | None = None
-        self._first: ReadyPrompt | None = None
+        self._first: dict[str | None, ReadyPrompt] = {}
 
-    async def make(self, conversation: tuple[Message, ...]) -> ReadyPrompt:
-        """The prompt with this conversation. Raises ConfigurationError for a model that is not there."""
-        provider, model = self._models.resolve(self._agent.model)
-        if provider.tokenizer(model) is None:
-            return self._make(conversation)
+    async def make(self, conversation: tuple[Message, ...], *, model: str | None = None) -> ReadyPrompt:
+        """The prompt with this conversation, for the named model or the agent's own. Raises ConfigurationError for a
+        model that is not there."""
+        chosen = self._agent.model if model is None else model
+        provider, own_name = self._models.resolve(chosen)
+        if provider.tokenizer(own_name) is None:
+            return self._make(conversation, chosen)
         # A real tokenizer takes its time over a long text, and the event loop has others to serve.
-        return await asyncio.to_thread(self._make, conversation)
+        return await asyncio.to_thread(self._make, conversation, chosen)
 
-    def _make(self, conversation: tuple[Message, ...]) -> ReadyPrompt:
-        if self._first is None or self._count is None:
-            self._first = self._begin(conversation)
-            return self._first
-        prompt = self._first.prompt.with_conversation(conversation)
-        return replace(self._first, prompt=prompt, sizes=_measure(prompt, self._count))
+    def _make(self, conversation: tuple[Message, ...], model: str | None) -> ReadyPrompt:
+        first = self._first.get(model)
+        if first is None:
+            first = self._first[model] = self._begin(conversation, model)
+            return first
+        prompt = first.prompt.with_conversation(conversation)
+        return replace(first, prompt=prompt, sizes=_measure(prompt, first.count))
 
-    def _begin(self, conversation: tuple[Message, ...]) -> ReadyPrompt:
-        provider, model = self._models.resolve(self._agent.model)
-        tokenizer = provider.tokenizer(model)
-        self._count = cache(approximate_tokens if tokenizer is None else tokenizer.count)
+    def _begin(self, conversation: tuple[Message, ...], model: str | None) -> ReadyPrompt:
+        provider, own_name = self._models.resolve(model)
+        tokenizer = provider.tokenizer(own_name)
+        count = cache(approximate_tokens if tokenizer is None else tokenizer.count)
+        info = next((known for known in provider.models() if known.name == own_name), None)
+        enforces_schema = info is not None and info.enforces_schema
         prompt = assemble_prompt(
             self._agent,
             conversation,
             tools=[tool.declaration for tool in self._tools.all()],
             pinned=self._given.pinned,
             retrieved=self._given.retrieved,
-            count_tokens=self._count,
+            count_tokens=count,
+            output_schema=self._agent.output_schema,
+            enforces_schema=enforces_schema,
         )
+        window = None if info is None else info.context_tokens
         return ReadyPrompt(
             prompt=prompt,
             provider=provider,
-            model=model,
-            full_model=f"{provider.name}:{model}",
-            sizes=_measure(prompt, self._count),
+            model=own_name,
+            full_model=f"{provider.name}:{own_name}",
+            sizes=_measure(prompt, count),
+            enforces_schema=enforces_schema,
+            room_tokens=None if window is None else window - window // _ANSWERS_PART,
+            count=count,
         )
 
 

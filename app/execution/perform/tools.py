@@ -4,31 +4,34 @@ Promise 7: ``tool_call`` is stored before the call. If we die between the two we
 the card twice.
 """
 
-import json
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from app.agents import ToolFailurePolicy
-from app.conversation import OUTCOME_UNKNOWN, ToolCall, clean_json, replace_surrogates
-from app.conversation.text import is_storable
-from app.errors import AdkError, CancelledError, LeaseLost, ToolExecutionError
+from app.conversation import OUTCOME_UNKNOWN, ToolCall, replace_surrogates
+from app.errors import CancelledError, LeaseLost, ToolExecutionError
 from app.events import (
     AnyEvent,
     AttemptFailed,
+    BudgetRefused,
     CancellationRequested,
-    ClearedCall,
-    SchemaViolation,
+    DeadlineExceeded,
+    HookRefusal,
+    StateDelta,
     ToolCalled,
     ToolFailed,
     ToolIndeterminate,
     ToolResult,
     ToolResultTruncated,
-    TurnCleared,
     WorkOrphaned,
 )
-from app.execution.perform.asks import ask_hooks
+from app.events.body import Actions
+from app.execution.perform.asks import ask_hooks, inspect_result
 from app.execution.perform.context import DriveContext
+from app.execution.perform.shared_state import SharedState
 from app.execution.race import Cut, CutOff
-from app.policy import Indeterminate, RetryPlan, idempotency_key
+from app.policy import Effect, Indeterminate, RetryPlan, idempotency_key
 from app.ports.hooks import HookPoint
 from app.ports.tools import Tool, ToolContext
 from app.prompt import wrap_untrusted
@@ -36,90 +39,70 @@ from app.run import DispatchTool, Plan
 from app.run.steps.calls import may_repeat
 
 
-async def clear_turn(context: DriveContext, planned: Plan) -> tuple[AnyEvent, ...]:
-    """Asks the hooks about every call before any goes out. A rewrite has to be JSON that the tool takes."""
-    await context.journal.append(*planned.events)
-    events: list[AnyEvent] = []
-    cleared: list[ClearedCall] = []
-    for progress in planned.state.open_calls:
-        call = progress.call
-        before = json.dumps(call.arguments, sort_keys=True)
-        answer = await ask_hooks(context, HookPoint.BEFORE_TOOL_DISPATCH, before, tool=call.name)
-        events.extend(answer.events)
-        if answer.stops:
-            return tuple(events)
-        arguments, problems = _parse_rewrite(context, call, before, answer.content)
-        if problems:
-            violation = SchemaViolation(
-                subject="tool",
-                call_id=call.call_id,
-                name=call.name,
-                problems=problems,
-                detail="a hook's rewrite is not what the tool takes",
-                iteration=planned.state.iteration,
-                author=context.agent.name,
-            )
-            return (*events, violation)
-        cleared.append(ClearedCall(call_id=call.call_id, name=call.name, arguments=arguments))
-    done = TurnCleared(calls=tuple(cleared), iteration=planned.state.iteration, author=context.agent.name)
-    return (*events, done)
+async def dispatch_tools(
+    context: DriveContext, planned: Plan, commands: Sequence[DispatchTool]
+) -> tuple[AnyEvent, ...]:
+    """Outcomes: each call's one outcome, in the model's order, then what settles the run's end where one was cut
+    off."""
+    going = [_prepare(context, planned, command) for command in commands]
+    await context.journal.append(*planned.events, *(dispatch.announce() for dispatch in going))
+    if not context.lease.is_safe(context.runtime.clock):
+        # No fence can see a worker that was paused right here: only its own clock can.
+        raise LeaseLost(f"the lease of {context.record.run_id} may have ended before its calls went out")
+    results = await asyncio.gather(*(dispatch.run() for dispatch in going), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return _in_order([event for result in results if not isinstance(result, BaseException) for event in result])
 
 
-def _parse_rewrite(
-    context: DriveContext, call: ToolCall, before: str, after: str
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    if after == before:
-        return call.arguments or {}, ()
-    try:
-        arguments = json.loads(after)
-    except ValueError:
-        return {}, (f"{call.name}: the rewrite is not JSON",)
-    if not isinstance(arguments, dict) or not is_storable(arguments):
-        return {}, (f"{call.name}: the rewrite is not a JSON object",)
-    # An escape can hold what the text around it could not.
-    arguments = clean_json(arguments)
-    return arguments, tuple(context.spec.check_arguments(call.name, arguments))
+def _in_order(events: Sequence[AnyEvent]) -> tuple[AnyEvent, ...]:
+    """Whatever ends the run comes after the outcomes of all the calls that were out with it, and once."""
+    endings = [event for event in events if isinstance(event, _ENDINGS)]
+    return (*(event for event in events if not isinstance(event, _ENDINGS)), *endings[:1])
 
 
-async def dispatch_tool(context: DriveContext, planned: Plan, command: DispatchTool) -> tuple[AnyEvent, ...]:
-    """Outcomes: the call's one outcome, and what settles the run's end where the call was cut off."""
+_ENDINGS = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookRefusal)
+
+
+def _prepare(context: DriveContext, planned: Plan, command: DispatchTool) -> "_Dispatch":
     call = next(p.call for p in planned.state.open_calls if p.call.call_id == command.call_id)
     tool = context.runtime.tools.find(call.name)
     if tool is None:
         raise ToolExecutionError(f"{call.name} was cleared and is not here")
-    arguments = call.arguments or {}
-    await context.journal.append(
-        *planned.events,
-        ToolCalled(
-            call_id=call.call_id,
-            name=call.name,
-            arguments=arguments,
-            effect=tool.effect,
-            dispatch=command.dispatch,
-            iteration=planned.state.iteration,
-            author=context.agent.name,
-        ),
-    )
-    if not context.lease.is_safe(context.runtime.clock):
-        # No fence can see a worker that was paused right here: only its own clock can.
-        raise LeaseLost(f"the lease of {context.record.run_id} may have ended before {call.call_id} went out")
-    return await _Dispatch(context, call, tool, command.dispatch).run(arguments)
+    return _Dispatch(context, call, tool, command.dispatch, iteration=planned.state.iteration)
 
 
 class _Dispatch:
     """One call of one tool, and what became of it."""
 
-    def __init__(self, context: DriveContext, call: ToolCall, tool: Tool, number: int) -> None:
+    def __init__(self, context: DriveContext, call: ToolCall, tool: Tool, number: int, *, iteration: int) -> None:
         self._context = context
         self._call = call
         self._tool = tool
         self._number = number
-        self._iteration = context.journal.state.iteration
+        self._iteration = iteration
+        self._state = SharedState({})
 
-    async def run(self, arguments: dict[str, Any]) -> tuple[AnyEvent, ...]:
+    def announce(self) -> ToolCalled:
+        """What is stored before the call goes out. The author of an agent may say that a call does no harm twice."""
+        is_declared = self._call.name in self._context.agent.idempotent_tools
+        effect = self._tool.recovers_as
+        return ToolCalled(
+            call_id=self._call.call_id,
+            name=self._call.name,
+            arguments=self._call.arguments or {},
+            effect=Effect.IDEMPOTENT if is_declared and effect is Effect.ONCE else effect,
+            dispatch=self._number,
+            iteration=self._iteration,
+            author=self._context.agent.name,
+        )
+
+    async def run(self) -> tuple[AnyEvent, ...]:
         context = self._context
+        self._state = SharedState(context.journal.state.shared)
         ceilings = [s for s in (self._tool.timeout_seconds, context.deadlines.tool_call_seconds) if s is not None]
-        work = _call(self._tool, arguments, self._tool_context())
+        work = _call(self._tool, self._call.arguments or {}, self._tool_context(), self._state)
         try:
             outcome = await context.racetrack.race(work, context.bounds(min(ceilings, default=None)))
         except CancelledError as error:
@@ -145,6 +128,8 @@ class _Dispatch:
             dispatch=self._number,
             cancellation=self._context.lease.cancellation,
             deadline=self._context.spec.deadline,
+            state=self._state.values,
+            run=self._context.run_context,
         )
 
     async def _succeeded(self, returned: str) -> tuple[AnyEvent, ...]:
@@ -155,15 +140,18 @@ class _Dispatch:
         if answer.stops:
             # The call ran: its outcome is on record even where a hook withholds what it said.
             kept = "The result was withheld."
+        signals = await inspect_result(self._context, kept)
         result = ToolResult(
             call_id=self._call.call_id,
             name=self._call.name,
-            content=wrap_untrusted(kept, source="tool_result"),
+            content=wrap_untrusted(kept, source="tool_result", flagged=signals),
+            signals=signals,
             iteration=self._iteration,
             author=self._context.agent.name,
         )
+        changed = self._state_delta()
         if answer.stops or len(answer.content) <= limit:
-            return (result, *answer.events)
+            return (*changed, result, *answer.events)
         truncated = ToolResultTruncated(
             call_id=self._call.call_id,
             name=self._call.name,
@@ -172,7 +160,16 @@ class _Dispatch:
             iteration=self._iteration,
             author=self._context.agent.name,
         )
-        return (*answer.events, truncated, result)
+        return (*changed, *answer.events, truncated, result)
+
+    def _state_delta(self) -> tuple[StateDelta, ...]:
+        changes = self._state.changes()
+        if not changes:
+            return ()
+        delta = StateDelta(
+            actions=Actions(state_delta=changes), iteration=self._iteration, author=self._context.agent.name
+        )
+        return (delta,)
 
     def _raised(self, error: Exception) -> tuple[AnyEvent, ...]:
         """Only a tool that the agent declares idempotent is tried again: an exception says nothing of its effect."""
@@ -181,14 +178,12 @@ class _Dispatch:
         retry = RetryPlan.after_failure(
             config=context.retry,
             attempt=self._number,
-            retryable=is_declared and (error.retryable if isinstance(error, AdkError) else True),
+            retryable=is_declared,
             retry_after_seconds=None,
             deadline=context.spec.deadline,
             now=context.runtime.clock.now(),
             random=context.random,
         )
-        if not is_declared or context.retry.max_attempts == 1:
-            return (self._failed(error),)
         attempt = AttemptFailed(
             subject="tool",
             attempt=self._number,
@@ -232,19 +227,19 @@ class _Dispatch:
         )
         orphaned = (orphan,) if cut_off.orphaned else ()
         if is_own_timeout:
-            return (*orphaned, self._timed_out())
+            return (*orphaned, *self._timed_out())
         step_seconds = ceiling if own is None or (ceiling is not None and ceiling < own) else own
         ended = self._context.ended_by(cut_off.cut, what="tool_call", step_seconds=step_seconds)
         if may_repeat(self._context.spec, self._call.name):
             return (*orphaned, self._interrupted(), ended)
         return (*orphaned, self._indeterminate(told=OUTCOME_UNKNOWN), ended)
 
-    def _timed_out(self) -> AnyEvent:
+    def _timed_out(self) -> tuple[AnyEvent, ...]:
         """The tool's own timeout ends a call, not a run: unless nobody can know what a ``once`` tool did."""
         if may_repeat(self._context.spec, self._call.name):
-            return self._failed(TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds"))
+            return self._raised(TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds"))
         surfaces = self._context.agent.on_indeterminate is Indeterminate.SURFACE
-        return self._indeterminate(told=f"The call timed out. {OUTCOME_UNKNOWN}" if surfaces else None)
+        return (self._indeterminate(told=f"The call timed out. {OUTCOME_UNKNOWN}" if surfaces else None),)
 
     def _interrupted(self) -> ToolFailed:
         failed = self._failed(InterruptedError("the call was cut off, and is safe to make again"))
@@ -261,7 +256,9 @@ class _Dispatch:
         )
 
 
-async def _call(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> str:
+async def _call(tool: Tool, arguments: dict[str, Any], context: ToolContext, state: SharedState) -> str:
     """The coroutine that a race can own. The tool is called inside it: one that raises before it returns an awaitable
     has failed like any other, and one that was cut off before it began was not called."""
-    return await tool.call(arguments, context)
+    result = await tool.call(arguments, context)
+    state.check()
+    return result

@@ -1,0 +1,38 @@
+"""The budgets that one run spends of: its own, then those of the runs that led to it."""
+
+from collections.abc import Sequence
+
+from app.ids import RunId
+from app.policy import RunBudget, Spend
+from app.run import State
+from app.run.steps.bounds import Shared, spent
+
+
+class Purse:
+    """Keeps the budgets level with the run's fold, and shows the loop what others have spent of them.
+
+    Everything here is one step of the event loop: between a look and the spending that follows it nobody else spends.
+    """
+
+    def __init__(self, run_id: RunId, budgets: Sequence[RunBudget]) -> None:
+        self._holder = run_id
+        self.budgets = tuple(budgets)
+
+    def shared(self) -> tuple[Shared, ...]:
+        """The budgets as ``decide`` wants them, the run's own first."""
+        return tuple(
+            Shared(
+                limits=budget.limits,
+                sources=budget.sources,
+                elsewhere=budget.spent_by_others(self._holder),
+                seconds=None if place == 0 else budget.elapsed_seconds,
+            )
+            for place, budget in enumerate(self.budgets)
+        )
+
+    def settle(self, state: State) -> None:
+        """What the run has spent so far. A run that another one started is a peer invocation of its callers'."""
+        own = spent(state)
+        called = Spend(peer_invocations=1 if state.depth > 0 else 0)
+        for place, budget in enumerate(self.budgets):
+            budget.settle(self._holder, own if place == 0 else own + called)

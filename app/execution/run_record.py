@@ -1,0 +1,129 @@
+"""The finished run as the library hands it out, with the type of its answer."""
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, model_validator
+
+from app.agents import Agent
+from app.conversation import Usage
+from app.errors import AdkError, error_of
+from app.events import RunEvent, RunState, decode_event
+from app.execution.answers import read_answer
+from app.ids import ApprovalId, RunId
+from app.run import Phase, State, fold_all
+
+T = TypeVar("T")
+
+
+def _write_event(event: RunEvent) -> dict[str, Any]:
+    return {
+        "run_id": event.run_id,
+        "seq": event.seq,
+        "at": event.at,
+        "kind": event.kind,
+        "payload": json.loads(event.payload),
+    }
+
+
+def _read_event(value: Any) -> RunEvent:
+    if isinstance(value, RunEvent):
+        return value
+    if not isinstance(value, Mapping) or set(value) != {"run_id", "seq", "at", "kind", "payload"}:
+        raise ValueError("an event has run_id, seq, at, kind and payload")
+    payload = json.dumps(value["payload"], ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return RunEvent(
+        run_id=RunId(value["run_id"]),
+        seq=int(value["seq"]),
+        at=float(value["at"]),
+        body=decode_event(value["kind"], payload),
+        payload=payload,
+    )
+
+
+StoredEvent = Annotated[
+    RunEvent, PlainValidator(_read_event), PlainSerializer(_write_event, return_type=dict, when_used="json")
+]
+
+
+class Run(BaseModel, Generic[T]):
+    """How a run got to where it stands: its terminal state, or the questions that it waits for (``waiting_for``).
+
+    ``output`` is the answer in the form that the agent declared, None where there is none; ``output_text`` is what the
+    model wrote of it. ``cost`` is None where nothing that the run used has a price. It round-trips through JSON; an
+    answer with a form needs the type named, ``Run[TripPlan].model_validate_json``: nothing on the wire says which it
+    was, and a bare ``Run`` refuses it (ValidationError) rather than drop it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: RunId
+    state: RunState
+    output: T | None = None
+    output_text: str | None = None
+    error_code: str | None = None
+    error_detail: str | None = None
+    cap: str | None = None
+    usage: Usage
+    cost: Decimal | None = None
+    model_calls: int = 0
+    tool_calls: int = 0
+    prompt_version: str | None = None
+    prompt_fingerprint: str | None = None
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    waiting_for: tuple[ApprovalId, ...] = ()
+    events: tuple[StoredEvent, ...]
+
+    @property
+    def error(self) -> AdkError | None:
+        """Why the run did not complete, as an error whose class names the kind of end; None where it did, or waits. To
+        be looked at, or raised by a caller who wants that."""
+        return None if self.error_code is None else error_of(self.error_code, self.error_detail or "")
+
+    @model_validator(mode="after")
+    def _type_is_named(self) -> Self:
+        is_bare = not self.__pydantic_generic_metadata__["args"]
+        if is_bare and self.output is not None and not isinstance(self.output, str):
+            raise ValueError("the answer has a form: name its type, Run[YourType]")
+        return self
+
+    @classmethod
+    def from_events(cls, agent: Agent, events: tuple[RunEvent, ...]) -> "Run[Any]":
+        """The run that a log tells of. Raises ValueError for a log in which the run neither ended nor waits."""
+        state = fold_all(State(), events)
+        if state.end is None and state.phase is not Phase.HELD:
+            raise ValueError("the run goes on")
+        end = state.end
+        text = state.answer if end is not None and end.code is None else None
+        form: Any = Run[_form_of(agent)] if agent.output_schema is not None else Run  # type: ignore[misc]
+        made: Run[Any] = form(
+            run_id=events[0].run_id,
+            state=RunState.SUSPENDED if end is None else end.state,
+            output=read_answer(agent, text),
+            output_text=text,
+            error_code=None if end is None else end.code,
+            error_detail=None if end is None or end.code is None else end.detail,
+            cap=None if end is None else end.cap,
+            usage=state.usage,
+            cost=state.cost,
+            model_calls=state.model_calls,
+            tool_calls=state.tool_calls,
+            prompt_version=state.prompt_version,
+            prompt_fingerprint=state.fingerprint,
+            depth=state.depth,
+            path=state.path,
+            waiting_for=_questions(state) if end is None else (),
+            events=events,
+        )
+        return made
+
+
+def _form_of(agent: Agent) -> Any:
+    return Any if agent.output_type is None else agent.output_type
+
+
+def _questions(state: State) -> tuple[ApprovalId, ...]:
+    return tuple(progress.approval_id for progress in state.pending_approvals if progress.approval_id is not None)

@@ -1,0 +1,118 @@
+"""What a caller of the library asks for, made into a run: what may not drift is fixed here."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.agents import Agent
+from app.conversation import Message, Role
+from app.errors import ConfigurationError
+from app.events import AnyEvent, Warned
+from app.execution.runtime import Runtime
+from app.ids import RunId, TenantId
+from app.policy import BudgetLimits, Deadline, RunBudget, Scope, UnlimitedBudget, most_restrictive
+from app.ports.context import RunContext
+from app.ports.records import NewRun, RunContextInput
+
+Budget = BudgetLimits | RunBudget | UnlimitedBudget | None
+
+# No run makes so many: the bound is off.
+_ANY_NUMBER: Final = 2**53 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """The arguments of ``AgentRunner.run``."""
+
+    agent: Agent
+    input: str
+    tenant: str
+    user: str | None
+    history: tuple[Message, ...]
+    pinned: tuple[str, ...]
+    retrieved: tuple[str, ...]
+    deadline: Deadline | None
+    parent: RunContext | None
+    budget: Budget
+    run_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """``budgets`` are those that the run spends of beside its own; ``bounds_cost``: one of all of them does."""
+
+    new: NewRun
+    budgets: tuple[RunBudget, ...]
+    bounds_cost: bool
+    notes: tuple[AnyEvent, ...]
+
+
+def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Admitted:
+    """Raises ConfigurationError for an input that says nothing, and for a parent of another tenant."""
+    agent, parent = asked.agent, asked.parent
+    if not isinstance(asked.input, str):
+        raise ConfigurationError("the input is text; other content is not supported", code="unsupported_content")
+    if not asked.input.strip():
+        raise ConfigurationError("the input says nothing")
+    if parent is not None and parent.tenant_id != asked.tenant:
+        raise ConfigurationError("a run is of the same tenant as the run that starts it")
+    scopes = {
+        Scope.DEPLOYMENT: _limits_of(BudgetLimits.conservative() if deployment is None else deployment),
+        Scope.AGENT: agent.budget,
+        Scope.REQUEST: _limits_of(asked.budget),
+    }
+    accounts = [budget.child() for budget in (deployment, asked.budget) if isinstance(budget, RunBudget)]
+    budgets = (*(() if parent is None else parent.budgets), *accounts)
+    resolved = most_restrictive(scopes)
+    said = asked.input
+    new = NewRun(
+        run_id=RunId(runtime.ids.new("run") if asked.run_id is None else asked.run_id),
+        tenant_id=TenantId(asked.tenant),
+        agent=agent,
+        agent_version=None,
+        input=(*asked.history, Message(role=Role.USER, content=said)) if asked.history else said,
+        context=RunContextInput(pinned=asked.pinned, retrieved=asked.retrieved),
+        user=asked.user,
+        model=agent.model,
+        deadline_at=_deadline_at(asked, runtime),
+        budget=resolved,
+        max_llm_calls=agent.max_llm_calls if agent.max_llm_calls > 0 else _ANY_NUMBER,
+        depth=0 if parent is None else parent.depth + 1,
+        path=(agent.name,) if parent is None else (*parent.path, agent.name),
+        parent_run_id=None if parent is None else parent.run_id,
+    )
+    bounds = (resolved.limits, *(budget.limits for budget in budgets))
+    return Admitted(
+        new=new,
+        budgets=budgets,
+        bounds_cost=any(limits.max_cost is not None for limits in bounds),
+        notes=_notes(asked, deployment),
+    )
+
+
+def _limits_of(budget: Budget) -> BudgetLimits | None:
+    return budget if isinstance(budget, BudgetLimits) else None
+
+
+def _deadline_at(asked: Submission, runtime: Runtime) -> float | None:
+    """The earliest of the caller's instant, the parent's, and the ceiling of agent or runner."""
+    ceiling = (asked.agent.deadlines or runtime.rules.deadlines).run_seconds
+    instants = [
+        None if asked.deadline is None else asked.deadline.at,
+        None if asked.parent is None or asked.parent.deadline is None else asked.parent.deadline.at,
+        None if ceiling is None else runtime.clock.now() + ceiling,
+    ]
+    return min((instant for instant in instants if instant is not None), default=None)
+
+
+def _notes(asked: Submission, deployment: Budget) -> tuple[AnyEvent, ...]:
+    """What a person should know about the bounds that this run does not have."""
+    author = asked.agent.name
+    unlimited = [
+        Warned(code="unlimited_budget", detail=budget.reason, author=author)
+        for budget in (deployment, asked.budget)
+        if isinstance(budget, UnlimitedBudget)
+    ]
+    if asked.agent.max_llm_calls > 0:
+        return tuple(unlimited)
+    detail = f"max_llm_calls is {asked.agent.max_llm_calls}: the number of model calls is not bounded by it"
+    return (*unlimited, Warned(code="max_llm_calls_disabled", detail=detail, author=author))

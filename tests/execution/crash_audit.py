@@ -1,0 +1,264 @@
+"""What must be true of every run that has ended, whatever befell it: the log against itself, and against what really
+happened. Every rule reads the log anew; none asks the code that wrote it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from app.conversation import Usage
+from app.events import (
+    AnyEvent,
+    ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
+    AttemptFailed,
+    ModelCall,
+    ModelFellBack,
+    ModelResponded,
+    OutputValidated,
+    RepairRequested,
+    RunEvent,
+    RunResumed,
+    RunState,
+    StateDelta,
+    Terminated,
+    ToolCalled,
+    ToolFailed,
+    ToolIndeterminate,
+    ToolRefused,
+    ToolResult,
+)
+from app.ids import ApprovalId
+from app.policy import ApprovalDecision, BudgetLimits, Effect, arguments_digest
+
+Dispatch = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One run's log, and what its processes did outside of it. ``made`` holds tool, call and number of every dispatch
+    that arrived; ``saw`` and ``wrote`` hold the state that a dispatch found, and what it changed when it was done.
+    ``asked_about`` names the tools of which no call may go out unasked, ``answers`` what people said. ``has_form``:
+    the agent declares one for its answers."""
+
+    events: Sequence[RunEvent]
+    made: Sequence[tuple[str, str, int]]
+    saw: Mapping[Dispatch, Mapping[str, Any]]
+    wrote: Mapping[Dispatch, Mapping[str, Any]]
+    once: frozenset[str]
+    asked_about: frozenset[str]
+    answers: Mapping[ApprovalId, ApprovalDecision]
+    has_form: bool
+    most_repairs: int
+    limits: BudgetLimits
+
+    @property
+    def bodies(self) -> tuple[AnyEvent, ...]:
+        return tuple(event.body for event in self.events)
+
+    @property
+    def end(self) -> Terminated | None:
+        return next((body for body in self.bodies if isinstance(body, Terminated)), None)
+
+
+Complaints = Iterator[str]
+
+
+def _made_once(evidence: Evidence) -> Complaints:
+    made = Counter(call_id for tool, call_id, _ in evidence.made if tool in evidence.once)
+    yield from (f"{call_id} was made {times} times" for call_id, times in made.items() if times > 1)
+
+
+def _stored_before_made(evidence: Evidence) -> Complaints:
+    stored = Counter((b.name, b.call_id, b.dispatch) for b in evidence.bodies if isinstance(b, ToolCalled))
+    yield from (f"{dispatch} is stored {times} times" for dispatch, times in stored.items() if times > 1)
+    yield from (f"{dispatch} was never stored" for dispatch in evidence.made if dispatch not in stored)
+    yield from (f"{dispatch} was made twice" for dispatch, times in Counter(evidence.made).items() if times > 1)
+
+
+def _granted_before_dispatch(evidence: Evidence) -> Complaints:
+    """A grant counts for the newest question of its call, and for one dispatch."""
+    open_question: dict[str, ApprovalId] = {}
+    granted: dict[str, ApprovalId] = {}
+    for body in evidence.bodies:
+        match body:
+            case ApprovalRequired():
+                open_question[body.call_id] = body.approval_id
+                granted.pop(body.call_id, None)
+            case ApprovalGranted() if open_question.get(body.call_id) == body.approval_id:
+                granted[body.call_id] = open_question.pop(body.call_id)
+            case ToolCalled() if body.name in evidence.asked_about and granted.pop(body.call_id, None) is None:
+                yield f"dispatch {body.dispatch} of {body.call_id} had no grant"
+
+
+def _made_as_granted(evidence: Evidence) -> Complaints:
+    granted = Counter[str](body.call_id for body in evidence.bodies if isinstance(body, ApprovalGranted))
+    made = Counter(call_id for tool, call_id, _ in evidence.made if tool in evidence.asked_about)
+    for call_id, times in made.items():
+        if times > granted[call_id]:
+            yield f"{call_id} was made {times} times and granted {granted[call_id]} times"
+
+
+def _answered_by_people(evidence: Evidence) -> Complaints:
+    for body in evidence.bodies:
+        if isinstance(body, ApprovalGranted):
+            said = evidence.answers.get(body.approval_id)
+            if said is None or not said.approved or said.approval_id != body.approval_id or said.decided_by == "clerk":
+                yield f"nobody granted {body.approval_id}"
+        if isinstance(body, ApprovalDenied) and body.cause == "denied":
+            said = evidence.answers.get(body.approval_id)
+            if said is None or said.approved:
+                yield f"nobody denied {body.approval_id}"
+
+
+def _answered_once(evidence: Evidence) -> Complaints:
+    questions = [body.approval_id for body in evidence.bodies if isinstance(body, ApprovalRequired)]
+    yield from (f"{key} was put {times} times" for key, times in Counter(questions).items() if times > 1)
+    asked: set[ApprovalId] = set()
+    answers: Counter[ApprovalId] = Counter()
+    for body in evidence.bodies:
+        if isinstance(body, ApprovalRequired):
+            asked.add(body.approval_id)
+        if isinstance(body, ApprovalGranted | ApprovalDenied):
+            answers[body.approval_id] += 1
+            if body.approval_id not in asked:
+                yield f"{body.approval_id} is answered before it is asked"
+    yield from (f"{key} has {answers[key]} answers" for key in questions if answers[key] != 1)
+
+
+def _goes_out_as_granted(evidence: Evidence) -> Complaints:
+    asked: dict[str, str] = {}
+    for body in evidence.bodies:
+        match body:
+            case ApprovalRequired():
+                asked[body.call_id] = body.arguments_digest
+            case ApprovalGranted() if body.arguments_digest != asked.get(body.call_id):
+                yield f"{body.call_id} is granted with other arguments than were asked about"
+            case ToolCalled() if body.call_id in asked:
+                if arguments_digest(body.name, body.arguments) != asked[body.call_id]:
+                    yield f"{body.call_id} goes out with other arguments than were asked about"
+
+
+def _no_stand_in_after_effect(evidence: Evidence) -> Complaints:
+    landed = False
+    for body in evidence.bodies:
+        landed = landed or (isinstance(body, ToolCalled) and body.effect is Effect.ONCE)
+        if isinstance(body, ModelFellBack) and landed:
+            yield f"{body.to_model} went on from a call that can't be repeated"
+
+
+def _state_as_written(evidence: Evidence) -> Complaints:
+    """What the dispatches changed whose results are stored, in the order of the results."""
+    stored: dict[str, Any] = {}
+    written: dict[str, Any] = {}
+    dispatches: dict[str, int] = {}
+    for body in evidence.bodies:
+        match body:
+            case StateDelta():
+                stored.update(body.actions.state_delta or {})
+            case ToolCalled():
+                dispatches[body.call_id] = body.dispatch
+                found = evidence.saw.get((body.call_id, body.dispatch))
+                if found is not None and found != stored:
+                    yield f"{body.call_id} found {found}, where the log holds {stored}"
+            case ToolResult():
+                written.update(evidence.wrote[(body.call_id, dispatches[body.call_id])])
+    if stored != written:
+        yield f"the log holds {stored}, the tools wrote {written}"
+
+
+def _ends_once(evidence: Evidence) -> Complaints:
+    ends = [place for place, body in enumerate(evidence.bodies) if isinstance(body, Terminated)]
+    if ends != [len(evidence.bodies) - 1]:
+        yield f"terminated stands at {ends} of {len(evidence.bodies)}"
+
+
+def _counts_without_gaps(evidence: Evidence) -> Complaints:
+    numbers = [event.seq for event in evidence.events]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"the numbers are {numbers}"
+
+
+def _adds_up(evidence: Evidence) -> Complaints:
+    """Whoever takes over from a process that was asking pays for what it asked by the estimate."""
+    usage, cost, in_flight = Usage(), Decimal(), None
+    for body in evidence.bodies:
+        match body:
+            case ModelCall():
+                in_flight = body
+            case ModelResponded() | AttemptFailed(subject="model"):
+                usage += body.usage or Usage()
+                cost += body.cost or 0
+                in_flight = None
+            case RunResumed() if in_flight is not None:
+                usage += Usage(input_tokens=in_flight.estimated_input_tokens)
+                cost += in_flight.estimated_cost or 0
+                in_flight = None
+    calls = Counter(type(body) for body in evidence.bodies)
+    sums = (usage.input_tokens, usage.output_tokens, cost, calls[ModelCall], calls[ToolCalled])
+    end = evidence.end or Terminated(state=RunState.FAILED)
+    told = (end.usage.input_tokens, end.usage.output_tokens, end.cost or 0, end.model_calls, end.tool_calls)
+    if told != sums:
+        yield f"the end tells of {told}, the events of {sums}"
+
+
+def _each_call_has_its_outcome(evidence: Evidence) -> Complaints:
+    """The last dispatch of each call is followed by what became of it; an attempt that failed is told as that."""
+    out: set[str] = set()
+    outcomes: Counter[str] = Counter()
+    for body in evidence.bodies:
+        match body:
+            case ToolCalled():
+                out.add(body.call_id)
+            case AttemptFailed(call_id=str(call_id)):
+                out.discard(call_id)
+            case ToolResult() | ToolFailed() | ToolIndeterminate() | ToolRefused():
+                out.discard(body.call_id)
+                outcomes[body.call_id] += 1
+    yield from (f"nobody told what became of {call_id}" for call_id in sorted(out))
+    yield from (f"{call_id} has {times} outcomes" for call_id, times in outcomes.items() if times > 1)
+
+
+def _within_its_ceilings(evidence: Evidence) -> Complaints:
+    calls = Counter(type(body) for body in evidence.bodies)
+    model_calls, tool_calls = evidence.limits.max_model_calls, evidence.limits.max_tool_calls
+    if model_calls is not None and calls[ModelCall] > model_calls:
+        yield f"{calls[ModelCall]} model calls of {model_calls}"
+    if tool_calls is not None and calls[ToolCalled] > tool_calls:
+        yield f"{calls[ToolCalled]} tool calls of {tool_calls}"
+
+
+def _has_its_form(evidence: Evidence) -> Complaints:
+    repairs = sum(isinstance(body, RepairRequested) for body in evidence.bodies)
+    if repairs > evidence.most_repairs:
+        yield f"{repairs} repairs were asked for"
+    if evidence.has_form and evidence.end is not None and evidence.end.code is None:
+        answered = [b for b in evidence.bodies if isinstance(b, ModelResponded | OutputValidated)]
+        if not isinstance(answered[-1], OutputValidated):
+            yield "the answer was not validated"
+
+
+RULES: Final[Mapping[str, Callable[[Evidence], Complaints]]] = {
+    "a once tool is called at most once for a call": _made_once,
+    "a call is stored before it is made": _stored_before_made,
+    "no call goes out without a grant of its own before it": _granted_before_dispatch,
+    "no call is made more often than it was granted": _made_as_granted,
+    "an answer in the log is the word of a person": _answered_by_people,
+    "every question has one answer after it": _answered_once,
+    "what goes out is what was asked about": _goes_out_as_granted,
+    "no other model goes on from a call that can't be repeated": _no_stand_in_after_effect,
+    "the state is what the tools wrote": _state_as_written,
+    "the end is last and once": _ends_once,
+    "the numbers have no gaps": _counts_without_gaps,
+    "the end tells the sum of the events": _adds_up,
+    "every call that went out has one outcome": _each_call_has_its_outcome,
+    "no ceiling is overrun": _within_its_ceilings,
+    "an answer has its form": _has_its_form,
+}
+
+
+def complaints(evidence: Evidence) -> list[str]:
+    """What is wrong with a run that has ended, each with the rule that it breaks; nothing where all is well."""
+    return [f"{name}: {what}" for name, rule in RULES.items() for what in rule(evidence)]
