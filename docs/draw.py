@@ -6,11 +6,17 @@ A drawn part stands between ``<!-- name -->`` and ``<!-- /name -->``.
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from pydantic import BaseModel
+
+from app.agents import Agent
 from app.cli.settings import render_settings
 from app.events import EVENT_CLASSES, EventBody
+from app.policy import BudgetLimits, DeadlineConfig, RetryConfig
 from app.run.causes import STATE_BY_CODE
 from app.run.state import Phase
 from app.run.transitions import TABLE
@@ -54,9 +60,47 @@ def draw_causes() -> str:
     return "\n".join(lines)
 
 
+# Of an agent's fields, those that bound or shape a run.
+_BOUNDS = (
+    "max_iterations",
+    "max_llm_calls",
+    "max_tool_result_chars",
+    "loop",
+    "concurrency",
+    "repair",
+    "history",
+    "on_tool_error",
+    "on_indeterminate",
+    "approval_denial",
+    "approval_ttl_seconds",
+)
+
+
+def draw_defaults() -> str:
+    """What holds where nobody says anything."""
+    agent = Agent(name="agent", instructions="Help.")
+    rows = [row for field in _BOUNDS for row in _default_rows(f"Agent.{field}", getattr(agent, field))]
+    rows += _default_rows("deadlines", DeadlineConfig())
+    rows += _default_rows("retry", RetryConfig())
+    rows += _default_rows("budget", BudgetLimits.conservative())
+    return "\n".join(["| setting | default |", "| --- | --- |", *rows])
+
+
+def _default_rows(name: str, value: Any) -> Iterable[str]:
+    if isinstance(value, BaseModel):
+        return [row for field, part in value for row in _default_rows(f"{name}.{field}", part)]
+    written = f"`{value.value}`" if isinstance(value, StrEnum) else "none" if value is None else f"{value:,g}"
+    return [f"| `{name}` | {written} |"]
+
+
 DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "settings.md": {"settings": render_settings},
-    "run-loop.md": {"transitions": draw_transitions, "events": draw_events, "causes": draw_causes},
+    "run-loop.md": {
+        "transitions": draw_transitions,
+        "events": draw_events,
+        "causes": draw_causes,
+        "defaults": draw_defaults,
+    },
 }
 
 
