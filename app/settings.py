@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from app.agents.definition import ModelName, Name
 from app.errors import ConfigurationError
-from app.policy import BudgetLimits, DeadlineConfig, RetryConfig
+from app.policy import BudgetLimits, DeadlineConfig, Price, RetryConfig
 
 _PREFIX: Final = "RUNWRIGHT_"
 # Read by the installer and by the tests, not by the service.
@@ -102,6 +103,16 @@ class Settings(BaseSettings):
     retry: RetryConfig = Field(
         default=RetryConfig(), description="default retries, as JSON; an agent's own replace them"
     )
+    prices: dict[ModelName, Price] = Field(
+        default={},
+        description="what a million tokens cost, as JSON: a model's full name to `input`, `output` and, where it "
+        "differs from `input`, `cached`, as texts in one currency. Runs on a model without a price have no cost",
+    )
+    routes: dict[Name, Annotated[tuple[ModelName, ...], Field(min_length=1, max_length=16)]] = Field(
+        default={},
+        description="models for agents that name a `task_class`, as JSON: a class to full names, the first choice "
+        "first; the others stand in when it fails",
+    )
     max_queued_runs: int = Field(default=10_000, ge=1, description="queued runs of one tenant; past it 429")
     max_request_bytes: int = Field(default=1_048_576, ge=1024, description="largest request body; past it 413")
     log_level: str = Field(
@@ -120,13 +131,29 @@ class Settings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            problems = [f"{cls.variable(str(p['loc'][0]))}: {p['msg']}" for p in error.errors(include_input=False)]
+            problems = [f"{cls._place(p['loc'])}: {p['msg']}" for p in error.errors(include_input=False)]
             raise ConfigurationError("; ".join(problems), code="invalid_settings") from None
+        except SettingsError as error:
+            # Its cause quotes the value; it names the field only.
+            raise ConfigurationError(f"a variable holds no JSON: {error}", code="invalid_settings") from None
 
     @field_validator("plugins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("routes")
+    @classmethod
+    def _name_once(cls, routes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for task_class, models in routes.items():
+            if len(set(models)) < len(models):
+                raise ValueError(f"{task_class} names a model twice")
+        return routes
+
+    @classmethod
+    def _place(cls, place: tuple[int | str, ...]) -> str:
+        """The variable, and where in its JSON."""
+        return "/".join([cls.variable(str(place[0])), *map(str, place[1:])])
 
     @staticmethod
     def variable(field: str) -> str:

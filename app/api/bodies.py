@@ -1,16 +1,15 @@
 """A request's body, from bytes to a model: in strict JSON, in strict types, with pointers to what is wrong."""
 
 import asyncio
-import json
 import re
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from app.api.problems import invalid_body, pointer_to
+from app.api.problems import invalid_body
 from app.api.strict_json import Document, read_document
-from app.errors import FieldProblem, InvalidRequest, UnsupportedMediaType
+from app.errors import UnsupportedMediaType
 
 _JSON: Final = re.compile(r'application/json(\s*;\s*charset\s*=\s*"?utf-8"?)?\s*', re.IGNORECASE)
 _LARGE_BYTES: Final = 65_536
@@ -42,16 +41,3 @@ def parse(model: type[Body], document: Document) -> Body:
         return model.model_validate_json(document.canonical, strict=True)
     except ValidationError as error:
         raise invalid_body(error, document.value) from None
-
-
-def parse_with(model: type[Body], document: Document, **members: Any) -> Body:
-    """As ``parse``, for members that are told elsewhere in the request; in the body they are unknown fields."""
-    if not isinstance(document.value, dict):
-        return parse(model, document)
-    problems = [
-        FieldProblem(pointer=pointer_to(name), detail="unknown field") for name in members if name in document.value
-    ]
-    if problems:
-        raise InvalidRequest("the body is not what this route takes", problems=problems)
-    value = {**document.value, **members}
-    return parse(model, Document(value=value, canonical=json.dumps(value).encode()))

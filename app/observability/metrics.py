@@ -6,6 +6,7 @@ takes ``max`` over instances there, and ``sum`` everywhere else.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -26,6 +27,7 @@ _WAITS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 12
 _LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 MODEL_OUTCOMES: Final = ("answered", "failed")
+APPROVAL_OUTCOMES: Final = ("granted", "denied", "expired", "cancelled", "self_granted", "gate_failed")
 TOOL_OUTCOMES: Final = ("succeeded", "failed", "refused", "indeterminate")
 
 
@@ -62,6 +64,25 @@ class Metrics:
         self._prompt_tokens.labels("evaluated").inc(max(0, usage.input_tokens - usage.cached_tokens))
         self._prompt_tokens.labels("cached").inc(usage.cached_tokens)
         self._output_tokens.inc(usage.output_tokens)
+
+    def cost_arose(self, cost: Decimal | None) -> None:
+        """None: what was used has no price."""
+        if cost is not None:
+            self._cost.inc(float(cost))
+
+    def model_fell_back(self) -> None:
+        self._fallbacks.inc()
+
+    def repair_requested(self) -> None:
+        """A model was told what was wrong with its answer or its calls."""
+        self._repairs.inc()
+
+    def approval_required(self) -> None:
+        self._approvals_required.inc()
+
+    def approval_settled(self, outcome: str) -> None:
+        """``outcome`` is one of APPROVAL_OUTCOMES."""
+        self._approvals_settled.labels(outcome).inc()
 
     def tool_ended(self, outcome: str) -> None:
         """``outcome`` is one of TOOL_OUTCOMES."""
@@ -164,6 +185,7 @@ class Metrics:
         self._tool_calls = Counter(
             "runwright_tool_calls_total", "Calls of tools, by outcome.", ["outcome"], registry=self._registry
         )
+        self._define_dealings()
         # Shown from the start, so that a rate has a zero to rise from.
         for outcome in MODEL_OUTCOMES:
             self._model_calls.labels(outcome)
@@ -171,6 +193,32 @@ class Metrics:
             self._prompt_tokens.labels(origin)
         for outcome in TOOL_OUTCOMES:
             self._tool_calls.labels(outcome)
+
+    def _define_dealings(self) -> None:
+        self._cost = Counter(
+            "runwright_cost_total", "What model calls cost, in the currency of the prices.", registry=self._registry
+        )
+        self._fallbacks = Counter(
+            "runwright_model_fallbacks_total",
+            "Model calls that went to the next model of a route after one had failed.",
+            registry=self._registry,
+        )
+        self._repairs = Counter(
+            "runwright_repairs_total",
+            "Times that a model was told what was wrong with its answer or its calls.",
+            registry=self._registry,
+        )
+        self._approvals_required = Counter(
+            "runwright_approvals_required_total", "Times that a person was asked.", registry=self._registry
+        )
+        self._approvals_settled = Counter(
+            "runwright_approvals_settled_total",
+            "Approvals that are asked for no more, by outcome.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        for outcome in APPROVAL_OUTCOMES:
+            self._approvals_settled.labels(outcome)
 
     def _define_process_figures(self) -> None:
         self._open_streams = Gauge("runwright_open_streams", "Event streams that are open.", registry=self._registry)

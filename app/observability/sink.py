@@ -2,12 +2,18 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from app.conversation import Usage
 from app.events import (
+    ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
     AttemptFailed,
+    ModelFellBack,
     ModelResponded,
+    RepairRequested,
     RunEvent,
     RunResumed,
     RunStarted,
@@ -21,6 +27,7 @@ from app.events import (
 from app.ids import RunId, TenantId
 from app.observability.logs import describe_exception, get_logger
 from app.observability.metrics import Metrics
+from app.policy import write_amount
 
 # What a step's line shows of its event: names that the operator or we gave, codes, numbers. Texts, arguments, results,
 # reasons and a model's own words (also the name of a tool that there is not) have no place here.
@@ -34,22 +41,22 @@ LOGGED_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "deadline_exceeded": ("what",),
     "work_orphaned": ("what", "name"),
     "compensation_required": ("call_id", "name"),
-    "terminated": ("state", "code", "cap", "model_calls", "tool_calls"),
+    "terminated": ("state", "code", "cap", "model_calls", "tool_calls", "cost"),
     "warning": ("code",),
     "prompt_assembled": ("prefix_tokens", "prompt_tokens"),
     "history_trimmed": ("turns_dropped", "tokens_dropped"),
-    "model_routed": ("model",),
+    "model_routed": ("task_class", "model"),
     "model_fell_back": ("from_model", "to_model"),
-    "model_call": ("attempt", "model", "estimated_input_tokens", "max_output_tokens"),
-    "model_response": ("attempt", "stop_reason", "queue_seconds", "first_token_seconds", "generation_seconds"),
-    "attempt_failed": ("subject", "attempt", "code", "call_id", "status", "delay_seconds"),
+    "model_call": ("attempt", "model", "estimated_input_tokens", "max_output_tokens", "estimated_cost"),
+    "model_response": ("attempt", "stop_reason", "queue_seconds", "first_token_seconds", "generation_seconds", "cost"),
+    "attempt_failed": ("subject", "attempt", "code", "call_id", "status", "delay_seconds", "cost"),
     "output_validated": (),
     "output_unwrapped": (),
-    "schema_violation": ("subject", "call_id"),
+    "schema_violation": ("subject", "call_id", "fatal"),
     "repair_requested": ("attempt",),
     "turn_cleared": (),
     "tool_call": ("call_id", "name", "effect", "dispatch"),
-    "tool_result": ("call_id", "name"),
+    "tool_result": ("call_id", "name", "signals"),
     "tool_result_truncated": ("call_id", "name", "original_chars", "kept_chars"),
     "tool_error": ("call_id", "name", "code", "retry_safe"),
     "tool_refused": ("call_id", "code"),
@@ -125,7 +132,7 @@ class ObservingSink:
         for field in LOGGED_FIELDS.get(event.kind, ()):
             value = getattr(body, field)
             if value is not None:
-                line[field] = value
+                line[field] = write_amount(value) if isinstance(value, Decimal) else value
         usage = getattr(body, "usage", None)
         if isinstance(usage, Usage):
             line.update(usage.model_dump(mode="json"))
@@ -151,9 +158,21 @@ class ObservingSink:
             case ModelResponded() as body:
                 metrics.model_answered(first_token_seconds=body.queue_seconds + body.first_token_seconds)
                 metrics.tokens_used(body.usage)
-            case AttemptFailed(subject="model", usage=usage):
+                metrics.cost_arose(body.cost)
+            case AttemptFailed(subject="model", usage=usage, cost=cost):
                 metrics.model_failed()
                 metrics.tokens_used(usage or Usage())
+                metrics.cost_arose(cost)
+            case ModelFellBack():
+                metrics.model_fell_back()
+            case RepairRequested():
+                metrics.repair_requested()
+            case ApprovalRequired():
+                metrics.approval_required()
+            case ApprovalGranted():
+                metrics.approval_settled("granted")
+            case ApprovalDenied(cause=cause):
+                metrics.approval_settled(cause)
             case ToolResult():
                 metrics.tool_ended("succeeded")
             case ToolFailed():

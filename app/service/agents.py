@@ -1,7 +1,8 @@
 """Agents: store a definition, read, list, retire."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 from app.agents import Agent, AgentVersion
 from app.agents.definition import AGENT_NAME_PATTERN
@@ -9,18 +10,20 @@ from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.policy import Effect
 from app.ports.catalogue import Catalogue
 from app.ports.store import TenantTx
+from app.service.models import find_unpriced, models_of, tell_unpriced
 
 
 async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[AgentVersion, bool]:
     """Stores a definition; True when it became a new version.
 
-    Raises InvalidRequest (``unknown_name``) with a pointer to each name that this deployment does not have.
+    Raises InvalidRequest with a pointer to each thing that is wrong: ``invalid_request`` for more metadata than
+    callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment does not
+    have; ``price_missing`` for a ceiling on a cost that can't be told; ``approvals_unavailable`` for tools whose calls
+    a person has to allow.
     """
-    if not _is_within_bounds(agent.metadata):
-        problem = FieldProblem(pointer="/metadata", detail="at most 16 pairs, names up to 64 and values up to 512 long")
-        raise InvalidRequest("the metadata is too large", problems=[problem])
-    if problems := list(_find_unknown_names(agent, catalogue)):
-        raise InvalidRequest("the definition names what is not there", code="unknown_name", problems=problems)
+    for code, told, find in _CHECKS:
+        if problems := list(find(agent, catalogue)):
+            raise InvalidRequest(told, code=code, problems=problems)
     return await tx.put_agent(agent)
 
 
@@ -49,9 +52,11 @@ def is_agent_name(name: str) -> bool:
     return re.fullmatch(AGENT_NAME_PATTERN.strip("^$"), name) is not None
 
 
-def _is_within_bounds(metadata: Mapping[str, str]) -> bool:
-    # The contract's "Sizes", for callers; a definition in a file of the operator's may hold more.
-    return len(metadata) <= 16 and all(0 < len(name) <= 64 and len(value) <= 512 for name, value in metadata.items())
+def _find_excess(agent: Agent, _: Catalogue) -> Iterator[FieldProblem]:
+    # For callers; a definition in a file of the operator's may hold more.
+    pairs = agent.metadata.items()
+    if len(pairs) > 16 or not all(0 < len(name) <= 64 and len(value) <= 512 for name, value in pairs):
+        yield FieldProblem(pointer="/metadata", detail="at most 16 pairs, names up to 64 and values up to 512 long")
 
 
 def _find_unknown_names(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
@@ -59,15 +64,45 @@ def _find_unknown_names(agent: Agent, catalogue: Catalogue) -> Iterator[FieldPro
     yield from _find_strays("/tools", agent.tools, tools)
     yield from _find_strays("/hooks", agent.hooks, catalogue.hook_names())
     yield from _find_strays("/guardrails", agent.guardrails, catalogue.guardrail_names())
-    for index, name in enumerate(agent.idempotent_tools):
-        # An agent may tighten a tool, never loosen it.
-        if name in tools and tools[name].effect is Effect.ONCE:
-            yield FieldProblem(pointer=f"/idempotent_tools/{index}", detail="its author declared that tool once")
     if agent.model is not None and all(model.name != agent.model for model in catalogue.models()):
         yield FieldProblem(pointer="/model", detail="this deployment does not have it")
+    if agent.task_class is not None and not catalogue.route(agent.task_class):
+        yield FieldProblem(pointer="/task_class", detail="this deployment has no route for it")
+
+
+def _find_loosened(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+    """An agent may tighten a tool, never loosen it. A tool of which nothing was declared may be called idempotent."""
+    once = {tool.name for tool in catalogue.tools() if tool.effect is Effect.ONCE}
+    for index, name in enumerate(agent.idempotent_tools):
+        if name in once:
+            yield FieldProblem(pointer=f"/idempotent_tools/{index}", detail="its author declared that tool once")
+
+
+def _find_unpriced(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+    if agent.budget.max_cost is not None and (unpriced := find_unpriced(models_of(agent, catalogue), catalogue)):
+        yield FieldProblem(pointer="/budget/max_cost", detail=tell_unpriced(unpriced))
+
+
+def _find_unasked(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+    asks = {tool.name for tool in catalogue.tools() if tool.needs_approval}
+    for index, name in enumerate(agent.tools):
+        if name in asks:
+            yield FieldProblem(pointer=f"/tools/{index}", detail="its calls need an approval; nobody can be asked yet")
+    for index, _ in enumerate(agent.approval_required_tools):
+        yield FieldProblem(pointer=f"/approval_required_tools/{index}", detail="nobody can be asked yet")
 
 
 def _find_strays(pointer: str, names: Sequence[str], known: Collection[str]) -> Iterator[FieldProblem]:
     for index, name in enumerate(names):
         if name not in known:
             yield FieldProblem(pointer=f"{pointer}/{index}", detail="this deployment does not have it")
+
+
+# One after the other: what a name stands for can be asked only where it is known.
+_CHECKS: Final[Sequence[tuple[str, str, Callable[[Agent, Catalogue], Iterator[FieldProblem]]]]] = (
+    (InvalidRequest.code, "the definition is not what this route takes", _find_excess),
+    ("unknown_name", "the definition names what is not there", _find_unknown_names),
+    (InvalidRequest.code, "the definition loosens a tool", _find_loosened),
+    ("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),
+    ("approvals_unavailable", "the definition needs approvals, which this release does not have", _find_unasked),
+)

@@ -9,7 +9,7 @@ Promises kept here (the architecture's numbers):
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +29,7 @@ from app.service import idempotency
 from app.service.agents import is_agent_name
 from app.service.drain import next_news
 from app.service.idempotency import IdempotencyKey
+from app.service.models import find_unpriced, models_of, tell_unpriced
 from app.service.reading import Reading
 
 _AGENT_REFERENCE: Final = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})(?:@([1-9][0-9]{0,8}))?")
@@ -55,7 +56,8 @@ class Admission:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """A run as a caller asks for it. ``agent`` is ``name`` or ``name@version``; the rest narrows and never widens."""
+    """A run as a caller asks for it. ``agent`` is ``name`` or ``name@version``; ``output_schema``, once it was checked,
+    stands in for the agent's; the rest narrows and never widens."""
 
     agent: str
     input: str | tuple[Message, ...]
@@ -63,6 +65,7 @@ class RunRequest:
     timeout_seconds: float | None = None
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     max_llm_calls: int | None = None
+    output_schema: dict[str, Any] | None = None
     context: RunContextInput = field(default_factory=RunContextInput)
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -84,38 +87,40 @@ async def submit(
     admission: Admission,
     key: IdempotencyKey | None = None,
 ) -> Submitted:
-    """Writes a run into the queue and fixes what may not drift: version, model, deadline, budget.
+    """Writes a run into the queue and fixes what may not drift: version, model, form of the answer, deadline, budget.
 
     Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``.
-    Raises InvalidRequest (``unknown_agent``, ``unknown_model``, ``idempotency_key_reused``), Conflict
-    (``agent_retired``, ``idempotency_in_progress``), TooManyRequests (``queue_full``).
+    Raises InvalidRequest (``unknown_agent``, ``unknown_model``, ``price_missing``, ``idempotency_key_reused``),
+    Conflict (``agent_retired``, ``idempotency_in_progress``), TooManyRequests (``queue_full``).
     """
     if key is not None and (earlier := await idempotency.find_earlier_run(tx, key)) is not None:
         return Submitted(run=await get(tx, earlier), replayed=True)
     version = await _find_agent(tx, request.agent)
-    model = _find_model(version.agent, admission.catalogue)
+    agent = version.agent
+    models = _find_models(agent, admission.catalogue)
+    budget = most_restrictive(
+        {Scope.DEPLOYMENT: admission.rules.budget, Scope.AGENT: agent.budget, Scope.REQUEST: request.budget}
+    )
+    if budget.limits.max_cost is not None:
+        _refuse_unpriced(models, request, admission.catalogue)
     await _refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
     run_id = RunId(admission.ids.new("run"))
     run = await tx.insert_run(
         NewRun(
             run_id=run_id,
             tenant_id=tx.tenant_id,
-            agent=version.agent,
+            agent=agent,
             agent_version=version.version,
             input=request.input,
             context=request.context,
             user=request.user,
             subject=principal.subject,
-            model=model,
-            deadline_at=_fix_deadline(request, version.agent, admission.rules, now=await tx.now()),
-            budget=most_restrictive(
-                {
-                    Scope.DEPLOYMENT: admission.rules.budget,
-                    Scope.AGENT: version.agent.budget,
-                    Scope.REQUEST: request.budget,
-                }
-            ),
-            max_llm_calls=min(version.agent.max_llm_calls, request.max_llm_calls or version.agent.max_llm_calls),
+            # Of a route the router takes its choice when the run starts.
+            model=models[0] if agent.task_class is None else None,
+            output_schema=agent.output_schema if request.output_schema is None else request.output_schema,
+            deadline_at=_fix_deadline(request, agent, admission.rules, now=await tx.now()),
+            budget=budget,
+            max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),
             priority=request.priority,
             metadata=request.metadata,
         )
@@ -197,12 +202,20 @@ async def _find_agent(tx: TenantTx, reference: str) -> AgentVersion:
     return version
 
 
-def _find_model(agent: Agent, catalogue: Catalogue) -> str:
-    name = agent.model or catalogue.default_model()
-    if name is None or all(model.name != name for model in catalogue.models()):
+def _find_models(agent: Agent, catalogue: Catalogue) -> Sequence[str]:
+    """At least one."""
+    names = models_of(agent, catalogue)
+    if not names or not {model.name for model in catalogue.models()}.issuperset(names):
         problem = FieldProblem(pointer="/agent", detail="its model is not available in this deployment")
         raise InvalidRequest("the agent's model is not available", code="unknown_model", problems=[problem])
-    return name
+    return names
+
+
+def _refuse_unpriced(models: Sequence[str], request: RunRequest, catalogue: Catalogue) -> None:
+    if unpriced := find_unpriced(models, catalogue):
+        pointer = "/agent" if request.budget.max_cost is None else "/budget/max_cost"
+        problem = FieldProblem(pointer=pointer, detail=tell_unpriced(unpriced))
+        raise InvalidRequest("a cost is bounded that can't be told", code="price_missing", problems=[problem])
 
 
 async def _refuse_if_queue_is_full(tx: TenantTx, max_queued_runs: int) -> None:

@@ -8,7 +8,7 @@ import asyncpg
 from app.agents import Agent, AgentVersion
 from app.ids import TenantId
 from app.store.database import store_errors
-from app.store.rows import dump_json
+from app.store.rows import dump_json, load_agent
 
 # Two writers of one name come one after the other from here on.
 _LOCK: Final = """
@@ -74,7 +74,7 @@ class AgentTables:
 
 def _to_version(row: asyncpg.Record) -> AgentVersion:
     return AgentVersion(
-        agent=Agent.model_validate_json(row["definition"]),
+        agent=load_agent(row["definition"]),
         version=row["version"],
         digest=row["digest"],
         created_at=row["created_at"].timestamp(),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from app.agents import Agent
 from app.conversation import Message, Usage, UsageSource
 from app.events import RunState
 from app.ids import AgentName, RunId, TenantId
@@ -58,6 +59,18 @@ def load_budget(text: str) -> ResolvedBudget:
     )
 
 
+def dump_schema(schema: Mapping[str, Any] | None) -> str | None:
+    return None if schema is None else dump_json(schema)
+
+
+def load_agent(definition: str) -> Agent:
+    """A stored definition. Its schema was compiled when it was taken, which may have cost a second: not again."""
+    fields: dict[str, Any] = json.loads(definition)
+    schema = fields.pop("output_schema", None)
+    agent = Agent.model_validate(fields)
+    return agent if schema is None else agent.model_copy(update={"output_schema": schema})
+
+
 def to_instant(at: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(at, tz=datetime.UTC)
 
@@ -87,6 +100,7 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         user=row["caller"],
         subject=row["subject"],
         model=row["model"],
+        output_schema=None if row["output_schema"] is None else json.loads(row["output_schema"]),
         deadline_at=to_epoch(row["deadline_at"]),
         budget=load_budget(row["budget"]),
         max_llm_calls=row["max_llm_calls"],
@@ -103,6 +117,7 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
             output_tokens=row["output_tokens"],
             source=UsageSource(row["usage_source"]),
         ),
+        cost=row["cost"],
         model_calls=row["model_calls"],
         tool_calls=row["tool_calls"],
         cancel_requested_at=to_epoch(row["cancel_requested_at"]),

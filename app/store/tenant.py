@@ -16,6 +16,7 @@ from app.store.rows import (
     dump_context,
     dump_input,
     dump_json,
+    dump_schema,
     to_instant,
     to_optional_instant,
     to_run_record,
@@ -23,7 +24,9 @@ from app.store.rows import (
 from app.store.types import escape_optional, escape_text
 
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
-_SUBMIT: Final = "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+_SUBMIT: Final = (
+    "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+)
 _GET_RUN: Final = "SELECT * FROM runs WHERE tenant_id = $1 AND run_id = $2"
 _COUNT_QUEUED: Final = """
     SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' LIMIT $2) AS waiting
@@ -100,6 +103,7 @@ class PostgresTenantTx(AgentTables):
             [escape_text(key) for key in run.metadata],
             [escape_text(value) for value in run.metadata.values()],
             encode_event(queued),
+            dump_schema(run.output_schema),
         )
         return to_run_record(row)
 

@@ -8,14 +8,13 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from app.agents import Agent
 from app.errors import LeaseLost
-from app.events import AnyEvent, RunEvent, decode_event, encode_event
+from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
 from app.ids import RunId, TenantId, WorkerId
 from app.ports.clock import Clock
 from app.ports.records import CancelWish, Claim, LoadedRun, RunUpdate
 from app.store.database import Database
-from app.store.rows import dump_input, to_cancel_wish, to_run_record
+from app.store.rows import dump_input, load_agent, to_cancel_wish, to_run_record
 from app.store.types import escape_optional, unescape_optional
 
 _CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3)"
@@ -23,7 +22,7 @@ _CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_e
 _LOAD: Final = "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads FROM load_run($1, $2, $3) l"
 _APPEND: Final = (
     "SELECT seq, at FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,"
-    " $18, $19, $20)"
+    " $18, $19, $20, $21)"
 )
 _RENEW: Final = "SELECT run_id, cancelled, reason, requested_by FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
@@ -73,7 +72,7 @@ class PostgresWorkStore:
         stored = zip(row["seqs"], row["kinds"], row["instants"], row["payloads"], strict=True)
         return LoadedRun(
             record=record,
-            agent=Agent.model_validate_json(row["definition"]),
+            agent=load_agent(row["definition"]),
             events=tuple(
                 RunEvent(
                     run_id=claim.run_id, seq=seq, at=at.timestamp(), body=decode_event(kind, payload), payload=payload
@@ -98,10 +97,10 @@ class PostgresWorkStore:
         if not rows:
             self._forget(claim)
             raise _lost(claim)
-        if update.state.is_terminal:
-            self._forget(claim)
-        else:
+        if update.state is RunState.RUNNING:
             self._remember(claim, rows[-1]["seq"])
+        else:
+            self._forget(claim)
         return tuple(
             # What was stored and not what was given: memory is never ahead of the log (promise 2).
             RunEvent(
@@ -168,6 +167,7 @@ def _summary(update: RunUpdate) -> tuple[Any, ...]:
         update.prompt_fingerprint,
         escape_optional(update.model),
         None if update.rewritten_input is None else dump_input(update.rewritten_input),
+        update.cost,
     )
 
 

@@ -1,33 +1,43 @@
 """What this process has by name, for those who check an agent's definition."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from app.hooks import HookRegistry
+from app.policy import Price
 from app.ports.model import ModelInfo
 from app.ports.tools import Tool
-from app.providers.router import ModelRouter
+from app.providers import ModelRouter, TaskRouter
 from app.tools import ToolRegistry
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LiveCatalogue:
     """Satisfies ``Catalogue``."""
 
-    def __init__(self, tools: ToolRegistry, hooks: HookRegistry, router: ModelRouter) -> None:
-        self._tools = tools
-        self._hooks = hooks
-        self._router = router
+    registered_tools: ToolRegistry
+    registered_hooks: HookRegistry
+    router: ModelRouter
+    routes: TaskRouter
+    prices: Mapping[str, Price]
 
     def tools(self) -> Sequence[Tool]:
-        return self._tools.all()
+        return self.registered_tools.all()
 
     def hook_names(self) -> Collection[str]:
-        return self._hooks.hook_names()
+        return self.registered_hooks.hook_names()
 
     def guardrail_names(self) -> Collection[str]:
-        return self._hooks.guardrail_names()
+        return self.registered_hooks.guardrail_names()
 
     def models(self) -> Sequence[ModelInfo]:
-        return sorted(self._router.models(), key=lambda info: info.name)
+        return sorted(self.router.models(), key=lambda info: info.name)
 
     def default_model(self) -> str | None:
-        return self._router.default_model
+        return self.router.default_model
+
+    def price(self, model: str) -> Price | None:
+        return self.prices.get(model)
+
+    def route(self, task_class: str) -> Sequence[str]:
+        return self.routes.route(task_class) if task_class in self.routes.task_classes() else ()

@@ -1,11 +1,14 @@
-"""The parts that do without a database: plugins, tools, hooks, models."""
+"""The parts that do without a database: plugins, tools, hooks, models, and what these cost."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from app.errors import ConfigurationError
 from app.hooks import HookRegistry, InjectionGuard
 from app.observability import get_logger
+from app.policy import Price
 from app.ports.model import ModelProvider
-from app.providers import LlamaConfig, LlamaProvider, ModelRouter
+from app.providers import LlamaConfig, LlamaProvider, ModelRouter, TaskRouter
 from app.settings import Settings
 from app.tools import ToolRegistry
 from app.wiring.catalogue import LiveCatalogue
@@ -16,17 +19,22 @@ LOCAL_PROVIDER = "llama"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What agents are made of in this process. ``llama`` is None where nothing here runs the local model."""
+    """What agents are made of in this process. ``llama`` is None where nothing here runs the local model. ``routes``
+    and ``prices`` go by full names of models that ``router`` has."""
 
     tools: ToolRegistry
     hooks: HookRegistry
     router: ModelRouter
+    routes: TaskRouter
+    prices: Mapping[str, Price]
     catalogue: LiveCatalogue
     llama: LlamaProvider | None
 
 
 def build_parts(settings: Settings) -> Parts:
-    """Loads the plugins and puts the registries together. No model is loaded yet. Raises ConfigurationError."""
+    """Loads the plugins and puts the registries together. No model is loaded yet. Raises ConfigurationError, also for
+    a route or a price of a model that is not there: a misspelt name must not be a model that never answers or costs
+    nothing."""
     tools, hooks = ToolRegistry(), HookRegistry()
     hooks.add_guardrail("injection_guard", InjectionGuard())
     registry = PluginRegistry(tools=tools, hooks=hooks, taken_provider_names=(LOCAL_PROVIDER,))
@@ -35,7 +43,24 @@ def build_parts(settings: Settings) -> Parts:
     llama = LlamaProvider(_llama_config(settings), on_warning=_warn) if _wants_local_model(settings) else None
     providers: list[ModelProvider] = [*([llama] if llama is not None else []), *registry.providers.values()]
     router = ModelRouter(providers, default_model=settings.default_model or f"{LOCAL_PROVIDER}:default")
-    return Parts(tools=tools, hooks=hooks, router=router, catalogue=LiveCatalogue(tools, hooks, router), llama=llama)
+    for task_class, models in settings.routes.items():
+        _check_models(router, models, f"{settings.variable('routes')}: {task_class}")
+    _check_models(router, settings.prices, settings.variable("prices"))
+    routes, prices = TaskRouter(settings.routes), settings.prices
+    catalogue = LiveCatalogue(
+        registered_tools=tools, registered_hooks=hooks, router=router, routes=routes, prices=prices
+    )
+    return Parts(
+        tools=tools, hooks=hooks, router=router, routes=routes, prices=prices, catalogue=catalogue, llama=llama
+    )
+
+
+def _check_models(router: ModelRouter, models: Collection[str], said_by: str) -> None:
+    for model in models:
+        try:
+            router.resolve(model)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{said_by}: {error}", code=error.code) from None
 
 
 def _wants_local_model(settings: Settings) -> bool:

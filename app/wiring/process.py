@@ -68,6 +68,8 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         feed=feed,
         sink=ObservingSink(metrics),
         rules=_loop_rules(settings),
+        prices=parts.prices,
+        router=parts.routes,
     )
     skew = Skew()
     supervisor = Supervisor(

@@ -13,11 +13,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from app.conversation import Role
+from app.conversation import Role, Usage
 from app.policy import Effect
 from app.ports.model import ModelRequest, ModelResponse, TextDelta
 from app.ports.tools import ToolContext
-from app.providers import ScriptedCall, ScriptedProvider, ScriptedStep
+from app.providers import ScriptedCall, ScriptedError, ScriptedProvider, ScriptedStep
 from app.tools import tool
 from app.wiring.plugins import PluginRegistry
 
@@ -52,6 +52,12 @@ def look(id: str, context: ToolContext, gate: str | None = None) -> str:
     return _mark(id, gate, context)
 
 
+@tool(effect=Effect.READ, parallel_safe=True)
+def look_beside(id: str, context: ToolContext, gate: str | None = None) -> str:
+    """Appends a line to a file, and says that others may be called meanwhile."""
+    return _mark(id, gate, context)
+
+
 @tool(effect=Effect.READ)
 async def sleep_tool(seconds: float) -> str:
     """Waits."""
@@ -65,12 +71,20 @@ def repeat(text: str) -> str:
     return f"it was {text}"
 
 
+_GUIDE = (
+    ScriptedStep(text="Kyoto, of course!", usage=Usage(input_tokens=1000, output_tokens=100)),
+    ScriptedStep(text='```json\n{"city": "Kyoto", "nights": 4}\n```', usage=Usage(input_tokens=1200, output_tokens=50)),
+)
+_DOWN = (ScriptedStep(error=ScriptedError(status=503)),)
+
+
 class Player(ScriptedProvider):
     """``play`` takes its script from the input: JSON, a list of ScriptedSteps. A step's ``gate`` holds its answer back
-    until it is open, after all of its text was streamed. ``parrot`` has its input repeated by a tool and says it."""
+    until it is open, after all of its text was streamed. ``parrot`` has its input repeated by a tool and says it.
+    ``guide`` chats at first, and answers with a fenced JSON when it is asked again. ``down`` answers never."""
 
     def __init__(self) -> None:
-        super().__init__({"play": _play, "parrot": _parrot})
+        super().__init__({"play": _play, "parrot": _parrot, "guide": _GUIDE, "down": _DOWN})
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         gate = _step(request).get("gate") if request.model == "play" else None
@@ -107,6 +121,6 @@ def _is_open(gate: str) -> bool:
 
 
 def register(registry: PluginRegistry) -> None:
-    for each in (mark, mark_again, look, sleep_tool, repeat):
+    for each in (mark, mark_again, look, look_beside, sleep_tool, repeat):
         registry.add_tool(each)
     registry.add_model_provider(Player())

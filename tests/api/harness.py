@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from app.auth import Scope, hash_secret, new_secret
 from app.conversation import StopReason, Usage
 from app.events import AnyEvent, ModelCall, ModelResponded, RunState, RunSuspended, Terminated
 from app.ids import RunId, TenantId, WorkerId
-from app.policy import Effect
+from app.policy import Effect, Price
 from app.ports.feed import Feed
 from app.ports.model import ModelInfo
 from app.ports.records import Claim, RunUpdate
@@ -31,24 +32,33 @@ JSON_TYPE = {"Content-Type": "application/json"}
 AS_STREAM = {"Accept": "text/event-stream"}
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATOR)
 MODEL = "scripted:demo"
+DEAR_MODEL = "scripted:dear"
+PRICE = Price(input=Decimal("2.50"), output=Decimal(10))
 
 
 async def _look_up(arguments: dict[str, Any], context: ToolContext) -> str:
     return "nothing"
 
 
-def _tool(name: str, effect: Effect) -> Tool:
-    return Tool(declaration=ToolDeclaration(name=name, description="For tests."), call=_look_up, effect=effect)
+def _tool(name: str, effect: Effect | None, **more: bool) -> Tool:
+    declaration = ToolDeclaration(name=name, description="For tests.")
+    return Tool(declaration=declaration, call=_look_up, effect=effect, **more)
 
 
 @dataclass(frozen=True)
 class SmallCatalogue:
-    """A deployment that has one of each thing that an agent may name, and two tools."""
+    """A deployment that has one of each thing that an agent may name, and tools of each kind. ``scripted:dear`` has a
+    price, and so have all models of the route ``paid``."""
 
     default: str | None = MODEL
 
     def tools(self) -> Sequence[Tool]:
-        return [_tool("look_up", Effect.READ), _tool("pay", Effect.ONCE)]
+        return [
+            _tool("look_up", Effect.READ, parallel_safe=True),
+            _tool("note", None),
+            _tool("pay", Effect.ONCE),
+            _tool("wire", Effect.ONCE, needs_approval=True),
+        ]
 
     def hook_names(self) -> Collection[str]:
         return {"redactor"}
@@ -57,10 +67,17 @@ class SmallCatalogue:
         return {"injection_guard"}
 
     def models(self) -> Sequence[ModelInfo]:
-        return [ModelInfo(name=MODEL, context_tokens=4096, supports_tools=True)]
+        names = (DEAR_MODEL, MODEL)
+        return [ModelInfo(name=name, context_tokens=4096, supports_tools=True) for name in names]
 
     def default_model(self) -> str | None:
         return self.default
+
+    def price(self, model: str) -> Price | None:
+        return PRICE if model == DEAR_MODEL else None
+
+    def route(self, task_class: str) -> Sequence[str]:
+        return {"mixed": (DEAR_MODEL, MODEL), "paid": (DEAR_MODEL,), "lost": ("scripted:gone",)}.get(task_class, ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """/agents, /tools, /models: immutable versions, and names that have to be there."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,12 +22,21 @@ FULL: dict[str, Any] = {
     "deadlines": {"run_seconds": 60, "grace_seconds": 1},
     "retry": {"max_attempts": 3},
     "loop": {"max_repeated_calls": 2},
+    "output_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "repair": {"max_attempts": 2},
+    "concurrency": {"max_concurrent_tools": 4},
+    "history": "all",
+    "approval_denial": "fail_run",
+    "approval_ttl_seconds": 60,
     "on_tool_error": "fail_run",
     "on_indeterminate": "surface",
     "guardrails": ["injection_guard"],
     "hooks": ["redactor"],
     "metadata": {"team": "travel"},
 }
+
+
+COMPARED = ("instructions", "tools", "output_schema", "repair", "concurrency", "on_tool_error", "metadata")
 
 
 async def put(service: Service, **definition: Any) -> httpx.Response:
@@ -42,9 +52,7 @@ async def test_a_definition_reads_back_as_it_was_put(service: Service) -> None:
     read = await service.client.get("/agents/planner")
     assert (stored.status_code, stored.headers["location"]) == (201, "/agents/planner/versions/1")
     assert read.json() == stored.json() == (await service.client.get("/agents/planner/versions/1")).json()
-    assert {name: read.json()[name] for name in ("instructions", "tools", "on_tool_error", "metadata")} == {
-        name: FULL[name] for name in ("instructions", "tools", "on_tool_error", "metadata")
-    }
+    assert {name: read.json()[name] for name in COMPARED} == {name: FULL[name] for name in COMPARED}
     assert read.json()["budget"]["max_seconds"] == 1.5
 
 
@@ -96,6 +104,56 @@ async def test_a_tool_that_its_author_declared_once_can_not_be_listed_as_idempot
     assert (response.status_code, pointers(response)) == (422, ["/idempotent_tools/1"])
 
 
+async def test_a_tool_of_which_nothing_was_declared_may_be_listed_as_idempotent(service: Service) -> None:
+    assert (await put(service, tools=["note"], idempotent_tools=["note"])).status_code == 201
+
+
+async def test_no_type_of_pythons_is_ever_looked_at(service: Service, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    response = await put(service, output_type=f"__import__('pathlib').Path('{trace}').touch()")
+    assert (response.status_code, response.json()["errors"]) == (
+        422,
+        [{"pointer": "/output_type", "detail": "unknown field"}],
+    )
+    assert not trace.exists()
+
+
+async def test_a_schema_that_no_answer_could_be_held_against_says_why(service: Service) -> None:
+    response = await put(service, output_schema={"$ref": "https://example.com/schema"})
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_output_schema")
+    assert pointers(response) == ["/output_schema"]
+
+
+async def test_a_class_of_work_that_has_a_route_stands_in_for_a_model(service: Service) -> None:
+    assert (await put(service, task_class="mixed")).json()["task_class"] == "mixed"
+
+
+async def test_a_class_of_work_without_a_route_is_not_known(service: Service) -> None:
+    response = await put(service, task_class="chess")
+    assert (response.json()["code"], pointers(response)) == ("unknown_name", ["/task_class"])
+
+
+@pytest.mark.parametrize("chosen", [{}, {"model": "scripted:demo"}, {"task_class": "mixed"}])
+async def test_a_cost_that_could_not_be_told_can_not_be_bounded(service: Service, chosen: dict[str, str]) -> None:
+    response = await put(service, budget={"max_cost": "0.25"}, **chosen)
+    assert (response.status_code, response.json()["code"]) == (422, "price_missing")
+    assert pointers(response) == ["/budget/max_cost"]
+    assert "scripted:demo" in response.json()["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("chosen", [{"model": "scripted:dear"}, {"task_class": "paid"}])
+async def test_a_cost_is_bounded_where_every_model_has_a_price(service: Service, chosen: dict[str, str]) -> None:
+    response = await put(service, budget={"max_cost": "0.25"}, **chosen)
+    assert (response.status_code, response.json()["budget"]["max_cost"]) == (201, "0.25")
+
+
+async def test_tools_that_a_person_has_to_allow_are_refused_one_by_one(service: Service) -> None:
+    response = await put(service, tools=["look_up", "wire", "pay"], approval_required_tools=["pay"])
+    assert (response.status_code, response.json()["code"]) == (422, "approvals_unavailable")
+    assert pointers(response) == ["/tools/1", "/approval_required_tools/0"]
+    assert (await service.client.get("/agents/planner")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("definition", "pointer"),
     [
@@ -114,6 +172,16 @@ async def test_a_tool_that_its_author_declared_once_can_not_be_listed_as_idempot
         pytest.param({"budget": {"max_seconds": 0}}, "/budget/max_seconds", id="a budget of nothing"),
         pytest.param({"budget": {"max_input_tokens": "9"}}, "/budget/max_input_tokens", id="a text as budget"),
         pytest.param({"max_llm_calls": 501}, "/max_llm_calls", id="too many model calls"),
+        pytest.param({"max_llm_calls": 0}, "/max_llm_calls", id="a bound on model calls that is lifted"),
+        pytest.param({"output_type": "dict"}, "/output_type", id="a type of Python's"),
+        pytest.param({"output_type": None}, "/output_type", id="no type of Python's"),
+        pytest.param({"output_schema": "object"}, "/output_schema", id="a text as schema"),
+        pytest.param({"output_schema": {"type": "thing"}}, "/output_schema", id="a schema that is none"),
+        pytest.param({"model": "scripted:demo", "task_class": "paid"}, "", id="a model and a class of work"),
+        pytest.param({"repair": {"max_attempts": 0}}, "/repair/max_attempts", id="no repairs"),
+        pytest.param(
+            {"concurrency": {"max_concurrent_tools": 0}}, "/concurrency/max_concurrent_tools", id="no tool at a time"
+        ),
         pytest.param({"deadlines": {"run_seconds": -1}}, "/deadlines/run_seconds", id="a deadline in the past"),
         pytest.param({"retry": {"max_attempts": 0}}, "/retry/max_attempts", id="no attempts"),
         pytest.param({"on_tool_error": "shrug"}, "/on_tool_error", id="an unknown policy"),
@@ -175,10 +243,34 @@ async def test_another_tenants_agent_is_not_found_and_not_listed(service: Servic
 
 async def test_the_tools_that_can_be_named_are_listed_with_schema_and_effect(client: httpx.AsyncClient) -> None:
     tools = (await client.get("/tools")).json()["items"]
-    assert [(tool["name"], tool["effect"]) for tool in tools] == [("look_up", "read"), ("pay", "once")]
+    assert [(tool["name"], tool["effect"]) for tool in tools] == [
+        ("look_up", "read"),
+        ("note", "once"),
+        ("pay", "once"),
+        ("wire", "once"),
+    ]
     assert tools[0]["parameters"] == {"type": "object", "properties": {}}
 
 
+async def test_of_a_tool_it_is_told_whether_it_runs_beside_others_and_whether_a_person_is_asked(
+    client: httpx.AsyncClient,
+) -> None:
+    tools = {tool["name"]: tool for tool in (await client.get("/tools")).json()["items"]}
+    assert [(tools[name]["parallel_safe"], tools[name]["needs_approval"]) for name in ("look_up", "pay", "wire")] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
 async def test_the_models_that_can_be_named_are_listed_with_what_they_can(client: httpx.AsyncClient) -> None:
-    (model,) = (await client.get("/models")).json()["items"]
-    assert (model["name"], model["is_default"], model["context_tokens"]) == ("scripted:demo", True, 4096)
+    models = (await client.get("/models")).json()["items"]
+    assert [(model["name"], model["is_default"], model["context_tokens"]) for model in models] == [
+        ("scripted:dear", False, 4096),
+        ("scripted:demo", True, 4096),
+    ]
+
+
+async def test_a_models_price_is_decimal_text_or_null(client: httpx.AsyncClient) -> None:
+    models = (await client.get("/models")).json()["items"]
+    assert [model["price"] for model in models] == [{"input": "2.5", "output": "10", "cached": None}, None]

@@ -1,5 +1,6 @@
 """Every stored event becomes one log line and its figures, and nothing that anybody wrote gets into them."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,12 +11,17 @@ from app.events import (
     EVENT_KINDS,
     Actions,
     AnyEvent,
+    ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
     AttemptFailed,
     CancellationRequested,
     GuardrailRefusal,
     HookRefusal,
     ModelCall,
+    ModelFellBack,
     ModelResponded,
+    RepairRequested,
     RunQueued,
     RunResumed,
     RunStarted,
@@ -40,6 +46,7 @@ from tests.observability.support import ACCEPTED_AT, RUN_ID, ReadLines, make_eve
 
 TENANT = TenantId("tn_1")
 CALL = CallId("call_1_0")
+ASKED: dict[str, Any] = {"call_id": CALL, "name": "add", "approval_id": ApprovalId("apr_1")}
 USAGE = Usage(input_tokens=50, cached_tokens=20, output_tokens=4)
 
 
@@ -124,6 +131,10 @@ def test_a_run_that_was_away_begins_without_a_step_time(sink: EventSink, read_li
         ToolFailed(call_id=CALL, name="add", code="tool_failed", content="hunter2", detail="hunter2"),
         ToolRefused(call_id=CALL, name="hunter2", code="tool_not_allowed", content="hunter2"),
         ToolIndeterminate(call_id=CALL, name="add", content="hunter2"),
+        ApprovalRequired(**ASKED, arguments_digest="hunter2", detail="hunter2"),
+        ApprovalGranted(**ASKED, arguments_digest="hunter2", decided_by="hunter2", arguments={"a": "hunter2"}),
+        ApprovalDenied(**ASKED, cause="denied", decided_by="hunter2", detail="hunter2"),
+        RepairRequested(attempt=1, detail="hunter2"),
         HookRefusal(hook="audit", point="on_terminal", detail="hunter2"),
         GuardrailRefusal(guardrail="g", subject="input", detail="hunter2"),
         StateDelta(actions=Actions(state_delta={"hunter2": "hunter2"})),
@@ -168,6 +179,48 @@ def test_model_calls_are_counted_with_their_tokens(sink: EventSink, metrics: Met
 def test_a_failed_attempt_of_a_tool_is_no_model_call(sink: EventSink, metrics: Metrics) -> None:
     sink.stored(TENANT, [make_event(AttemptFailed(subject="tool", attempt=1, code="tool_failed"))])
     assert read_figures(metrics)['runwright_model_calls_total{outcome="failed"}'] == 0
+
+
+def test_what_model_calls_cost_is_counted_and_told_as_decimal_text(
+    sink: EventSink, metrics: Metrics, read_lines: ReadLines
+) -> None:
+    failed = AttemptFailed(subject="model", attempt=1, code="provider_error", cost=Decimal("0.25"))
+    ended = Terminated(state=RunState.COMPLETED, cost=Decimal("1.750"))
+    responded = RESPONDED.model_copy(update={"cost": Decimal("1.5")})
+    sink.stored(TENANT, [make_event(body) for body in (RESPONDED, failed, responded, ended)])
+    assert read_figures(metrics)["runwright_cost_total"] == 1.75
+    assert [line.get("cost") for line in read_lines()] == [None, "0.25", "1.5", "1.75"]
+
+
+def test_a_model_that_stood_in_and_a_repair_are_counted(sink: EventSink, metrics: Metrics) -> None:
+    fell_back = ModelFellBack(from_model="scripted:a", to_model="scripted:b")
+    sink.stored(TENANT, [make_event(fell_back), make_event(RepairRequested(attempt=1, detail="hunter2"))])
+    figures = read_figures(metrics)
+    assert figures["runwright_model_fallbacks_total"] == 1
+    assert figures["runwright_repairs_total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (ApprovalGranted(**ASKED, arguments_digest="d", decided_by="ada"), "granted"),
+        (ApprovalDenied(**ASKED, cause="denied"), "denied"),
+        (ApprovalDenied(**ASKED, cause="expired"), "expired"),
+        (ApprovalDenied(**ASKED, cause="cancelled"), "cancelled"),
+        (ApprovalDenied(**ASKED, cause="self_granted"), "self_granted"),
+        (ApprovalDenied(**ASKED, cause="gate_failed"), "gate_failed"),
+    ],
+)
+def test_an_approval_is_counted_by_what_became_of_it(
+    sink: EventSink, metrics: Metrics, body: AnyEvent, outcome: str
+) -> None:
+    sink.stored(TENANT, [make_event(ApprovalRequired(**ASKED, arguments_digest="d")), make_event(body)])
+    figures = read_figures(metrics)
+    counted = {series for series, value in figures.items() if series.startswith("runwright_approvals") and value}
+    assert counted == {
+        "runwright_approvals_required_total",
+        f'runwright_approvals_settled_total{{outcome="{outcome}"}}',
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,37 @@
 """Migrations: up, down, again, at once, by whom, and whether they make what the tables say."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from app.errors import ConfigurationError
+from app.ids import TenantId
+from app.ports.records import NewRun, RunRecord
 from app.store.database import Database, DatabaseConfig
 from app.store.gauges import PostgresGauges
 from app.store.maintenance import maintain
 from app.store.migrate import downgrade, find_drift, migrate
 from tests.conftest import DatabaseUrls
-from tests.store.support import query
+from tests.store.support import new_run, query, read, submit
 
 LEFT = """
     SELECT relname AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname !~ '^alembic_version'
     UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+"""
+FUNCTIONS = """
+    SELECT pronargs AS arguments FROM pg_proc
+    WHERE proname IN ('append_events', 'load_run', 'submit_run') AND pronamespace = 'public'::regnamespace
+    ORDER BY proname
+"""
+CLAIM = "SELECT run_id FROM claim_runs('w', 1, 60)"
+FIRST_RELEASES_APPEND = """
+    SELECT seq FROM append_events($1, $2, 1, 1, ARRAY['warning'], ARRAY['{}'], 'running', 0, 0, 0, 'provider', 0, 0,
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+FIRST_RELEASES_SUBMIT = """
+    SELECT run_id FROM submit_run($1, 'run_old', 'clerk', 1, '"hi"', '{}', NULL, NULL, NULL, NULL, '{}', 10, 0, '{}',
+        ARRAY[]::text[], ARRAY[]::text[], '{}')
 """
 PARTITION = "SELECT to_regclass($1) IS NOT NULL AS made"
 
@@ -45,6 +62,40 @@ async def test_migrating_down_leaves_nothing_and_up_again_works(fresh_urls: Data
     await migrate(fresh_urls.admin_url)
     assert left == []
     assert await find_drift(fresh_urls.admin_url) == []
+
+
+async def test_a_run_outlives_the_way_down_one_release_and_up_again(fresh_urls: DatabaseUrls) -> None:
+    run = await submit_to(fresh_urls, output_schema={"type": "object"})
+    await downgrade(fresh_urls.admin_url, revision="0001")
+    before = await query(fresh_urls.superuser_url, FUNCTIONS)
+    await migrate(fresh_urls.admin_url)
+    record = await read_from(fresh_urls, run)
+    assert [row["arguments"] for row in before] == [20, 3, 17]
+    assert (record.input, record.output_schema, record.cost) == (run.input, None, None)
+    assert await find_drift(fresh_urls.admin_url) == []
+
+
+async def test_a_process_of_the_first_release_goes_on_writing(fresh_urls: DatabaseUrls) -> None:
+    run = await submit_to(fresh_urls)
+    await query(fresh_urls.app_url, CLAIM)
+    [written] = await query(fresh_urls.app_url, FIRST_RELEASES_APPEND, run.tenant_id, run.run_id)
+    [submitted] = await query(fresh_urls.app_url, FIRST_RELEASES_SUBMIT, run.tenant_id)
+    assert (written["seq"], submitted["run_id"]) == (2, "run_old")
+
+
+async def submit_to(urls: DatabaseUrls, **changes: Any) -> NewRun:
+    run = new_run(TenantId("ten_a"), **changes)
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=1))
+    await submit(database, run)
+    await database.close()
+    return run
+
+
+async def read_from(urls: DatabaseUrls, run: NewRun) -> RunRecord:
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=1))
+    record = await read(database, run.tenant_id, run.run_id)
+    await database.close()
+    return record
 
 
 async def test_two_processes_that_migrate_at_once_both_end_well(blank_urls: DatabaseUrls) -> None:

@@ -250,6 +250,17 @@ async def test_a_cancel_queues_a_suspended_run(
     assert (record.state, record.cancel_reason) == (RunState.QUEUED, "enough")
 
 
+async def test_nobody_holds_a_run_that_was_suspended(
+    empty_urls: DatabaseUrls, empty_database: Database, tenant_id: TenantId
+) -> None:
+    await submit(empty_database, new_run(tenant_id))
+    work = PostgresWorkStore(empty_database, SystemClock())
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(claim, [warned()], update(RunState.SUSPENDED))
+    [row] = await query(empty_urls.superuser_url, "SELECT worker_id, lease_expires_at FROM runs")
+    assert tuple(row) == (None, None)
+
+
 async def test_another_tenants_run_can_not_be_seen_or_cancelled(
     shared_database: Database, store: PostgresTenantStore, tenant_id: TenantId
 ) -> None:

@@ -21,6 +21,18 @@ def test_an_unknown_field_is_named_with_its_place(tmp_path: Path) -> None:
         load_agent(path)
 
 
+def test_a_type_of_pythons_is_never_looked_at(tmp_path: Path) -> None:
+    path, trace = tmp_path / "agent.yaml", tmp_path / "trace"
+    path.write_text(f"""
+name: greeter
+instructions: Greet.
+output_type: "__import__('pathlib').Path('{trace}').touch()"
+""")
+    with pytest.raises(ConfigurationError, match="/output_type: unknown field"):
+        load_agent(path)
+    assert not trace.exists()
+
+
 @pytest.mark.parametrize("text", ["name: [", "- a list", "12", "when: 2026-01-01", ""])
 def test_what_is_no_definition_is_refused_with_one_code(tmp_path: Path, text: str) -> None:
     path = tmp_path / "agent.yaml"

@@ -1,5 +1,7 @@
 """The environment becomes one frozen value, or an error that names what is wrong."""
 
+from decimal import Decimal
+
 import pytest
 from pydantic import ValidationError
 
@@ -54,3 +56,37 @@ def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings.load({}).port = 1  # type: ignore[misc]
+
+
+def test_prices_are_read_to_the_last_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWRIGHT_PRICES", '{"openai:gpt": {"input": "0.000000000001", "output": 0.1, "cached": "0"}}')
+    price = Settings.load().prices["openai:gpt"]
+    assert (price.input, price.output, price.cached) == (Decimal("0.000000000001"), Decimal("0.1"), Decimal(0))
+
+
+def test_routes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNWRIGHT_ROUTES", '{"chat": ["b:x", "a:y"]}')
+    assert Settings.load().routes == {"chat": ("b:x", "a:y")}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("PRICES", '{"openai:gpt": {"input": "-1", "output": "1"}}', "RUNWRIGHT_PRICES/openai:gpt/input: "),
+        ("PRICES", '{"openai:gpt": {"input": "1"}}', "RUNWRIGHT_PRICES/openai:gpt/output: "),
+        ("PRICES", '{"gpt": {"input": "1", "output": "1"}}', "RUNWRIGHT_PRICES/gpt"),
+        ("ROUTES", '{"chat": []}', "RUNWRIGHT_ROUTES/chat: "),
+        ("ROUTES", '{"chat": "a:x"}', "RUNWRIGHT_ROUTES/chat: "),
+        ("ROUTES", '{"chat": ["a:x", "a:x"]}', "RUNWRIGHT_ROUTES: .*chat names a model twice"),
+        ("ROUTES", '{"small talk": ["a:x"]}', "RUNWRIGHT_ROUTES/small talk"),
+        ("ROUTES", "{", 'a variable holds no JSON: .*"routes"'),
+        ("BUDGET", "max_cost", 'a variable holds no JSON: .*"budget"'),
+    ],
+)
+def test_what_is_wrong_in_a_json_is_told_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(f"RUNWRIGHT_{variable}", value)
+    with pytest.raises(ConfigurationError, match=told) as refused:
+        Settings.load()
+    assert refused.value.code == "invalid_settings"

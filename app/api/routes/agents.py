@@ -1,16 +1,19 @@
 """``/agents``, and what an agent's definition can name: ``/tools`` and ``/models``."""
 
+import asyncio
 from typing import Any, Final
 
 from fastapi import APIRouter
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.agents import Agent
 from app.api import documents
-from app.api.bodies import parse_with, read_body
+from app.api.bodies import parse, read_body
 from app.api.deps import AgentsReader, AgentsWriter, Deps
 from app.api.negotiation import limit_of, one_value, read_query
+from app.api.problems import invalid_body
 from app.api.schemas.agents import (
     AgentDefinition,
     AgentPage,
@@ -22,9 +25,11 @@ from app.api.schemas.agents import (
     view_tool,
 )
 from app.api.schemas.common import page
+from app.api.strict_json import Document
 from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.service import agents
 from app.service.cursors import Listing
+from app.service.schemas import check_output_schema
 
 router: Final = APIRouter(tags=["agents"])
 
@@ -54,7 +59,7 @@ async def put_agent(name: str, request: Request, deps: Deps, caller: AgentsWrite
             pointer="/path/name", detail="must be lower case letters, digits, '.', '_', '-', at most 64"
         )
         raise InvalidRequest("an agent can't have that name", problems=[problem])
-    agent = parse_with(Agent, await read_body(request), name=name)
+    agent = await _read_definition(name, await read_body(request))
     async with deps.store.begin(caller.tenant_id) as tx:
         stored, is_new = await agents.put(tx, agent, catalogue=deps.catalogue)
     if not is_new:
@@ -144,7 +149,22 @@ async def list_tools(request: Request, deps: Deps, _: AgentsReader) -> Response:
 async def list_models(request: Request, deps: Deps, _: AgentsReader) -> Response:
     read_query(request)
     default = deps.catalogue.default_model()
-    return _all([view_model(model, default=default).model_dump(mode="json") for model in deps.catalogue.models()])
+    views = [
+        view_model(model, default=default, price=deps.catalogue.price(model.name)) for model in deps.catalogue.models()
+    ]
+    return _all([view.model_dump(mode="json") for view in views])
+
+
+async def _read_definition(name: str, document: Document) -> Agent:
+    """Field by field as the wire has them, then as a whole. Raises InvalidRequest."""
+    definition = dict(parse(AgentDefinition, document))
+    if definition["output_schema"] is not None:
+        await check_output_schema(definition["output_schema"])
+    try:
+        # The agent looks at its schema itself, too.
+        return await asyncio.to_thread(Agent, name=name, **definition)
+    except ValidationError as error:
+        raise invalid_body(error, document.value) from None
 
 
 def _all(items: list[Any]) -> Response:

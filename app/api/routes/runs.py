@@ -30,6 +30,7 @@ from app.service import runs
 from app.service.cursors import Listing
 from app.service.follow import follow
 from app.service.idempotency import IdempotencyKey
+from app.service.schemas import check_output_schema
 
 router: Final = APIRouter(tags=["runs"])
 
@@ -82,6 +83,8 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     read_query(request)
     document = await read_body(request)
     wanted = parse(SubmitRun, document).to_request()
+    if wanted.output_schema is not None:
+        await check_output_schema(wanted.output_schema)
     key_text = idempotency_key(request.headers)
     key = key_text and IdempotencyKey.of_request(
         route="POST /runs", principal=caller.principal, key=key_text, canonical_body=document.canonical

@@ -5,15 +5,19 @@ from typing import Any, Final
 from pydantic import Field, create_model
 
 from app.agents import Agent, AgentVersion
-from app.api.schemas.common import Instant, View, Wire, instant
-from app.policy import Effect
+from app.api.schemas.common import Instant, Money, View, Wire, instant, money
+from app.policy import Effect, Price
+from app.policy.prices import write_amount
 from app.ports.model import ModelInfo
 from app.ports.tools import Tool
 
-_FIELDS: Final[dict[str, Any]] = {name: (field.annotation, field) for name, field in Agent.model_fields.items()}
+# Made from Agent's own fields, so that there is one list of them. A type is Python's and never goes over the wire.
+_FIELDS: Final[dict[str, Any]] = {
+    **{name: (field.annotation, field) for name, field in Agent.model_fields.items() if name != "output_type"},
+    # The library takes 0 and less, which lifts the bound.
+    "max_llm_calls": (int, Field(default=500, ge=1, le=500)),
+}
 
-# Made from Agent's own fields, so that there is one list of them. For the description only: bodies are validated by
-# Agent itself.
 AgentDefinition = create_model(
     "AgentDefinition",
     __base__=Wire,
@@ -43,11 +47,21 @@ class ToolView(View):
     parameters: dict[str, Any] = Field(description="JSON Schema, draft 2020-12")
     effect: Effect
     timeout_seconds: float | None
+    parallel_safe: bool = Field(description="Calls of it may be out together with calls of others that are")
+    needs_approval: bool = Field(description="No call of it goes out before a person allowed it")
 
 
 class ToolPage(View):
     items: list[ToolView]
     next_cursor: None = None
+
+
+class ModelPrice(View):
+    """What a million tokens cost, in the deployment's currency."""
+
+    input: Money
+    output: Money
+    cached: Money | None = Field(description="Of input that was evaluated before; null: as any other input")
 
 
 class ModelView(View):
@@ -57,6 +71,7 @@ class ModelView(View):
     supports_tools: bool | None = Field(description="null where this process has not loaded the model")
     enforces_schema: bool
     notes: list[str]
+    price: ModelPrice | None = Field(description="null: the cost of its runs is not known")
 
 
 class ModelPage(View):
@@ -79,12 +94,14 @@ def view_tool(tool: Tool) -> ToolView:
         name=tool.name,
         description=tool.declaration.description,
         parameters=tool.declaration.parameters,
-        effect=tool.effect,
+        effect=tool.recovers_as,
         timeout_seconds=tool.timeout_seconds,
+        parallel_safe=tool.parallel_safe,
+        needs_approval=tool.needs_approval,
     )
 
 
-def view_model(model: ModelInfo, *, default: str | None) -> ModelView:
+def view_model(model: ModelInfo, *, default: str | None, price: Price | None) -> ModelView:
     return ModelView(
         name=model.name,
         is_default=model.name == default,
@@ -92,4 +109,9 @@ def view_model(model: ModelInfo, *, default: str | None) -> ModelView:
         supports_tools=model.supports_tools,
         enforces_schema=model.enforces_schema,
         notes=list(model.notes),
+        price=None if price is None else _view_price(price),
     )
+
+
+def _view_price(price: Price) -> ModelPrice:
+    return ModelPrice(input=write_amount(price.input), output=write_amount(price.output), cached=money(price.cached))

@@ -1,10 +1,12 @@
 """Shapes that several routes share."""
 
+from decimal import Decimal
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.events.codec import format_instant
+from app.policy.prices import write_amount
 
 
 class Wire(BaseModel):
@@ -40,6 +42,7 @@ Metadata = Annotated[
     Field(max_length=MAX_METADATA_PAIRS),
 ]
 Instant = Annotated[str, Field(description="RFC 3339, UTC, milliseconds", json_schema_extra={"format": "date-time"})]
+Money = Annotated[str, Field(description="A decimal number, exact", pattern=r"^[0-9]+(\.[0-9]+)?$")]
 
 
 class FieldError(View):
@@ -82,6 +85,10 @@ class Problem(BaseModel):
 
 def instant(at: float | None) -> str | None:
     return None if at is None else format_instant(at)
+
+
+def money(amount: Decimal | None) -> str | None:
+    return None if amount is None else write_amount(amount)
 
 
 def page(items: list[Any], next_cursor: str | None) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from app.api.schemas.common import Instant, Metadata, Text, View, Wire, instant, require_all
+from app.api.schemas.common import Instant, Metadata, Money, Text, View, Wire, instant, money, require_all
 from app.conversation import Message, Role
+from app.conversation.answers import parse_json
 from app.events import EVENT_KINDS, RunState
 from app.events.codec import format_instant
 from app.policy import BudgetLimits
@@ -63,6 +64,12 @@ class SubmitRun(Wire):
     timeout_seconds: float | None = Field(default=None, gt=0, le=10**9, allow_inf_nan=False)
     budget: BudgetLimits = Field(default_factory=BudgetLimits)
     max_llm_calls: int | None = Field(default=None, ge=1, le=500)
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="JSON Schema (2020-12) that the answer has to satisfy, in place of the agent's. Patterns are "
+        "RE2's; `format` checks nothing; `unevaluatedItems`, `unevaluatedProperties` and references to elsewhere are "
+        "refused",
+    )
     context: ContextInput = Field(default_factory=ContextInput)
     priority: int = Field(default=0, ge=-1_000, le=1_000, description="Within the tenant; higher is sooner")
     metadata: Metadata = Field(default_factory=dict)
@@ -77,6 +84,7 @@ class SubmitRun(Wire):
             timeout_seconds=self.timeout_seconds,
             budget=self.budget,
             max_llm_calls=self.max_llm_calls,
+            output_schema=self.output_schema,
             context=RunContextInput(pinned=self.context.pinned, retrieved=self.context.retrieved),
             priority=self.priority,
             metadata=self.metadata,
@@ -98,7 +106,7 @@ class RunUsage(View):
     output_tokens: int
     model_calls: int
     tool_calls: int
-    cost: str | None = Field(description="Null: no prices are known here yet")
+    cost: Money | None = Field(description="null: nothing that the run used has a price")
 
 
 class RunBudget(View):
@@ -131,7 +139,7 @@ _RUN_EXAMPLE: Final = {
         "output_tokens": 120,
         "model_calls": 1,
         "tool_calls": 0,
-        "cost": None,
+        "cost": "0.000312",
     },
     "budget": {"limits": {"max_output_tokens": 500}, "sources": {"max_output_tokens": "agent"}},
     "depth": 0,
@@ -170,8 +178,8 @@ class RunView(View):
     user: str | None
     subject: str | None
     input: str | list[MessageView]
-    output: Any = Field(description="The answer: the text of an agent that answers in prose")
-    output_text: str | None
+    output: Any = Field(description="The answer: a JSON value where the run has an `output_schema`, else the text")
+    output_text: str | None = Field(description="The answer as it was written")
     error: RunError | None
     waiting_for: list[str] = Field(default_factory=list, description="Ids of the approvals that a suspended run needs")
     cancel_requested_at: Instant | None
@@ -229,7 +237,7 @@ def view_run(run: RunRecord) -> RunView:
         input=run.input
         if isinstance(run.input, str)
         else [MessageView(role=message.role, content=message.content) for message in run.input],
-        output=run.output_text,
+        output=_read_output(run),
         output_text=run.output_text,
         error=None if run.error_code is None else RunError(code=run.error_code, detail=run.error_detail or ""),
         cancel_requested_at=instant(run.cancel_requested_at),
@@ -242,7 +250,7 @@ def view_run(run: RunRecord) -> RunView:
             output_tokens=run.usage.output_tokens,
             model_calls=run.model_calls,
             tool_calls=run.tool_calls,
-            cost=None,
+            cost=money(run.cost),
         ),
         budget=RunBudget(
             limits=run.budget.limits,
@@ -256,3 +264,13 @@ def view_run(run: RunRecord) -> RunView:
         last_seq=run.last_seq,
         recoveries=run.recoveries,
     )
+
+
+def _read_output(run: RunRecord) -> Any:
+    if run.output_schema is None or run.output_text is None:
+        return run.output_text
+    try:
+        return parse_json(run.output_text)
+    except ValueError:
+        # Ended by a process of a release that knew of no schema. A list of runs must not fail by one of them.
+        return run.output_text

@@ -4,14 +4,14 @@ from typing import Protocol
 
 from app.execution.memory import MemoryWorkStore
 from app.execution.system import SystemClock
-from app.ids import TenantId
-from app.ports.records import CancelWish, NewRun, RunRecord
+from app.ids import TenantId, WorkerId
+from app.ports.records import CancelWish, Claim, NewRun, RunRecord
 from app.ports.store import WorkStore
 from app.store.database import Database
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
-from tests.store.support import read, submit
+from tests.store.support import new_run, read, submit
 
 
 class Log(Protocol):
@@ -70,3 +70,15 @@ class PostgresLog:
 
 
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
+WORKER, OTHER = WorkerId("wrk_1"), WorkerId("wrk_2")
+
+
+async def claim(log: Log, worker: WorkerId = WORKER, *, lease_seconds: float = 60.0) -> Claim:
+    [claimed] = await log.store.claim(worker, limit=1, lease_seconds=lease_seconds)
+    return claimed
+
+
+async def submit_and_claim(log: Log, *, lease_seconds: float = 60.0) -> tuple[NewRun, Claim]:
+    run = new_run(TENANT_A)
+    await log.submit(run)
+    return run, await claim(log, lease_seconds=lease_seconds)

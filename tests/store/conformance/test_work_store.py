@@ -1,30 +1,21 @@
 """What every WorkStore promises."""
 
 import asyncio
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
+from app.agents import Agent
 from app.conversation import Message, Role, Usage, UsageSource
 from app.errors import LeaseLost
 from app.events import RunState
 from app.ids import WorkerId
 from app.ports.records import CancelWish, Claim, NewRun, RunContextInput
-from tests.store.conformance.logs import TENANT_A, TENANT_B, Log
+from tests.store.conformance.logs import OTHER, TENANT_A, TENANT_B, WORKER, Log, claim, submit_and_claim
 from tests.store.support import AGENT, NUL, new_run, terminated, update, warned
 
-WORKER, OTHER = WorkerId("wrk_1"), WorkerId("wrk_2")
 WISH = CancelWish(reason="enough", requested_by="ada")
-
-
-async def claim(log: Log, worker: WorkerId = WORKER, *, lease_seconds: float = 60.0) -> Claim:
-    [claimed] = await log.store.claim(worker, limit=1, lease_seconds=lease_seconds)
-    return claimed
-
-
-async def submit_and_claim(log: Log, *, lease_seconds: float = 60.0) -> tuple[NewRun, Claim]:
-    run = new_run(TENANT_A)
-    await log.submit(run)
-    return run, await claim(log, lease_seconds=lease_seconds)
 
 
 async def take_over(log: Log) -> tuple[NewRun, Claim, Claim]:
@@ -164,6 +155,18 @@ async def test_what_was_submitted_is_what_is_loaded(log: Log) -> None:
     assert (record.agent, record.agent_version) == ("clerk", 1)
 
 
+@pytest.mark.parametrize("schema", [{"type": "object", "title": NUL, "required": ["a"]}, {}, None])
+async def test_the_form_of_the_answer_is_loaded_as_it_was_submitted(log: Log, schema: dict[str, Any] | None) -> None:
+    await log.submit(new_run(TENANT_A, output_schema=schema))
+    assert (await log.store.load(await claim(log))).record.output_schema == schema
+
+
+async def test_an_agent_with_a_form_of_its_own_is_loaded_with_it(log: Log) -> None:
+    agent = Agent(name="clerk", instructions="Answer.", output_schema={"type": "object", "title": NUL})
+    await log.submit(new_run(TENANT_A, agent=agent))
+    assert (await log.store.load(await claim(log))).agent == agent
+
+
 async def test_a_loaded_run_brings_its_agent_and_its_log(log: Log) -> None:
     await submit_and_claim(log)
     await log.submit(new_run(TENANT_A))
@@ -244,6 +247,19 @@ async def test_the_summary_is_written_with_the_events(log: Log) -> None:
     assert (record.usage, record.model_calls, record.tool_calls, record.model) == (usage, 2, 1, "m:x")
     assert (record.output_text, record.error_code, record.error_detail) == (NUL, "c", NUL)
     assert (record.prompt_version, record.prompt_fingerprint) == ("v", "f")
+
+
+@pytest.mark.parametrize("cost", ["0", "0.000000000000000001", "1234567890123.25", "1E+3"])
+async def test_a_cost_is_kept_to_the_last_digit(log: Log, cost: str) -> None:
+    run, claimed = await submit_and_claim(log)
+    await log.store.append_if_owner(claimed, [warned()], update(cost=Decimal(cost)))
+    assert (await log.record(run)).cost == Decimal(cost)
+
+
+async def test_a_run_of_which_nothing_has_a_price_has_no_cost(log: Log) -> None:
+    run, claimed = await submit_and_claim(log)
+    await log.store.append_if_owner(claimed, [warned()], update())
+    assert (await log.record(run)).cost is None
 
 
 async def test_a_summary_without_a_model_keeps_the_one_that_was_asked_for(log: Log) -> None:
