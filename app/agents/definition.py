@@ -3,7 +3,7 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ForwardRef, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, StringConstraints, TypeAdapter, model_validator
 
@@ -92,6 +92,9 @@ class Agent(BaseModel):
     def _schema_is_of_the_type(cls, fields: Any) -> Any:
         if not isinstance(fields, dict) or fields.get("output_type") is None:
             return fields
+        if isinstance(fields["output_type"], str | ForwardRef):
+            # pydantic would evaluate it, and it may come from anywhere.
+            raise ValueError("output_type is a type, not the text of one")
         if fields.get("output_schema") is not None:
             raise ValueError("output_type and output_schema both say what form the answer has")
         try:

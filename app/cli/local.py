@@ -24,8 +24,8 @@ def run_command(
         print(asyncio.run(describe_prompt(settings, agent, input)))
         return
     run = asyncio.run(run_locally(settings, agent, input, tell=lambda line: typer.echo(line, err=True)))
-    if run.output is not None:
-        print(run.output)
+    if run.output_text is not None:
+        print(run.output_text)
         return
     typer.echo(f"{run.state.value}: {run.error_detail} [{run.error_code}]", err=True)
     raise typer.Exit(1)

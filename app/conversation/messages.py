@@ -60,7 +60,15 @@ class ToolCall(_Value):
         if not isinstance(fields, dict) or is_storable(fields.get("arguments")):
             return fields
         raw = fields.get("raw_arguments")
-        return {**fields, "arguments": None, "raw_arguments": repr(fields["arguments"]) if raw is None else raw}
+        return {**fields, "arguments": None, "raw_arguments": _show(fields["arguments"]) if raw is None else raw}
+
+
+def _show(value: Any) -> str:
+    """What a model wrote that is no JSON object; its type where Python refuses to write it."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a number of too many digits, or an object of somebody's own
+        return f"a {type(value).__name__} that can't be shown"
 
 
 class Message(_Value):

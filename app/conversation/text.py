@@ -6,6 +6,8 @@ from typing import Any, Final
 
 # As deep as a request's body may be: the log's encoder gives up at about four times that.
 DEEPEST_JSON: Final = 64
+# Of 4,300 digits: what Python writes as text unless somebody lifts its limit.
+_TOO_LARGE: Final = 10**4_300
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -31,8 +33,10 @@ def is_storable(value: Any, *, levels: int = DEEPEST_JSON) -> bool:
     match value:
         case float():
             return math.isfinite(value)
-        case None | str() | int():
+        case bool() | None | str():
             return True
+        case int():
+            return abs(value) < _TOO_LARGE
         case list():
             return levels > 0 and all(is_storable(item, levels=levels - 1) for item in value)
         case dict():

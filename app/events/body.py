@@ -6,8 +6,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 
+from app.policy import write_amount
+
 # Written as text: JSON's numbers are binary fractions to most readers, and money is exact.
-Cost = Annotated[Decimal, PlainSerializer(lambda cost: format(cost, "f"), return_type=str)]
+Cost = Annotated[Decimal, PlainSerializer(write_amount, return_type=str)]
 
 
 class Actions(BaseModel):

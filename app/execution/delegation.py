@@ -38,9 +38,12 @@ def agent_tool(
         run = await runner.run(
             agent, arguments["input"], tenant=context.tenant_id, user=context.user, parent=context.run
         )
+        if run.state is RunState.SUSPENDED:
+            # Its caller goes on: what is granted later would be done for nobody.
+            await runner.cancel(run.run_id, "its caller does not wait for a person")
+            raise ToolExecutionError(f"{agent.name} waits for a person, and its caller can't")
         if run.state is not RunState.COMPLETED:
-            why = run.error_code or "it waits for a person"
-            raise ToolExecutionError(f"{agent.name} did not complete: {run.state.value} ({why})")
+            raise ToolExecutionError(f"{agent.name} did not complete: {run.state.value} ({run.error_code})")
         return run.output_text or ""
 
     return Tool(

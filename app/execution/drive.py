@@ -10,7 +10,7 @@ from app.conversation import replace_surrogates
 from app.errors import AdkError, ConfigurationError, LeaseLost, StoreUnavailable
 from app.events import AnyEvent
 from app.execution.lease import Lease
-from app.execution.opening import first_words, open_drive
+from app.execution.opening import Start, first_words, open_drive
 from app.execution.perform.approvals import ask_approval, request_approval, suspend
 from app.execution.perform.clearing import clear_turn
 from app.execution.perform.context import DriveContext
@@ -20,7 +20,6 @@ from app.execution.perform.prompting import assemble
 from app.execution.perform.tools import dispatch_tools
 from app.execution.perform.waiting import wait_until
 from app.execution.runtime import Runtime
-from app.policy import RunBudget
 from app.ports.cancellation import CancellationToken
 from app.run import (
     AskApproval,
@@ -41,6 +40,7 @@ from app.run import (
     plan,
 )
 from app.run.causes import Cause
+from app.run.steps.calls import close_open_calls
 
 
 async def drive(
@@ -48,11 +48,9 @@ async def drive(
     lease: Lease,
     *,
     drain: CancellationToken,
-    budgets: tuple[RunBudget, ...] = (),
-    notes: tuple[AnyEvent, ...] = (),
+    start: Start = Start(),  # noqa: B008 - frozen
 ) -> State:
-    """Drives a claimed run to its end, or to where it waits for people, and returns the last state. ``budgets``: those
-    that it spends of beside its own. ``notes`` are told with its start.
+    """Drives a claimed run to its end, or to where it waits for people, and returns the last state.
 
     Raises LeaseLost when another claim holds the run by now (nothing more was written), Drained when the process goes
     away (the run stands in its log, and should be released), StoreUnavailable when it could not be loaded. Whatever
@@ -60,8 +58,8 @@ async def drive(
     """
     loaded = await runtime.store.load(lease.claim)
     lease.take_wish(loaded.cancel)
-    context = open_drive(runtime, lease, loaded, drain, budgets)
-    opening = first_words(context, notes)
+    context = open_drive(runtime, lease, loaded, drain, start)
+    opening = first_words(context, start.notes)
     try:
         await _drive(context, opening, drain)
     except (LeaseLost, Drained, StoreUnavailable):
@@ -129,7 +127,9 @@ async def _fail(context: DriveContext, opening: tuple[AnyEvent, ...], error: Exc
         # Nothing of this claim is stored yet, and its opening charges what the last one left in flight.
         await context.journal.append(*opening)
     end = Terminate(cause=cause)
-    await terminate(context, Plan(events=(), state=context.journal.state, command=end), end)
+    # Of calls that are out nobody will bring the outcome.
+    left = close_open_calls(context.spec, context.journal.state)
+    await terminate(context, Plan(events=left, state=context.journal.state, command=end), end)
 
 
 def _situation(context: DriveContext) -> Situation:

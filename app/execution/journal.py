@@ -12,7 +12,7 @@ from app.execution.purse import Purse
 from app.execution.runtime import Runtime
 from app.execution.summary import summarize
 from app.ports.records import LoadedRun, RunUpdate
-from app.run import State, fold, fold_all
+from app.run import Phase, State, fold, fold_all
 
 
 class Journal:
@@ -41,7 +41,9 @@ class Journal:
         if rewritten_input is not None:
             self.input = rewritten_input
         self._runtime.sink.stored(self._lease.tenant_id, stored)
-        announce = self._runtime.feed.announce_ended if self.state.is_over else self._runtime.feed.announce_stored
+        # Who waits for the end also wants to know that it won't come without people.
+        is_settled = self.state.phase in (Phase.ENDED, Phase.HELD)
+        announce = self._runtime.feed.announce_ended if is_settled else self._runtime.feed.announce_stored
         announce(self._lease.run_id)
         return stored
 

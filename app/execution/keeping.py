@@ -4,12 +4,14 @@ import asyncio
 from dataclasses import dataclass, field
 
 from app.errors import ConfigurationError
-from app.events import AnyEvent, RunEvent
+from app.events import RunEvent
 from app.execution.memory import MemoryWorkStore
+from app.execution.opening import Start
 from app.execution.perform.approvals import record_of
 from app.ids import ApprovalId, RunId
-from app.policy import ApprovalDecision, ApprovalRecord, RunBudget
+from app.policy import ApprovalDecision, ApprovalRecord
 from app.ports.approvals import ApprovalGate, Deferred
+from app.ports.cancellation import CancellationToken
 from app.ports.records import NewRun
 from app.run import Phase, State, fold_all
 
@@ -17,12 +19,12 @@ from app.run import Phase, State, fold_all
 @dataclass(kw_only=True)
 class KeptRun:
     """One run, its log, and what it was started with. ``decisions`` are answers that are not in the log yet. Whoever
-    drives it holds the ``lock``."""
+    drives it holds the ``lock``. ``tokens`` cancel it, also after it was suspended."""
 
     new: NewRun
     store: MemoryWorkStore
-    budgets: tuple[RunBudget, ...]
-    notes: tuple[AnyEvent, ...]
+    start: Start
+    tokens: tuple[CancellationToken, ...]
     decisions: dict[ApprovalId, ApprovalDecision] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -74,11 +76,17 @@ class SuspensionStore:
         self._runs: dict[RunId, KeptRun] = {}
 
     def keep(self, run: KeptRun) -> None:
-        """Called by the runner: holds on to a run while it is suspended, and lets go of any other."""
-        if run.state.phase is Phase.HELD:
+        """Called by the runner: holds on to a run from its first suspension to its end, also where going on with it was
+        interrupted."""
+        state = run.state
+        if state.phase is Phase.HELD:
             self._runs[run.new.run_id] = run
-        else:
+        elif state.is_over:
             self._runs.pop(run.new.run_id, None)
+
+    def find_run(self, run_id: str) -> KeptRun | None:
+        """A run that was suspended and has not ended."""
+        return self._runs.get(RunId(run_id))
 
     def pending(self) -> tuple[ApprovalRecord, ...]:
         """Every open question, the oldest run's first."""

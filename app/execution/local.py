@@ -96,6 +96,8 @@ class OneProvider:
         provider, _, name = model.partition(":")
         if provider != self._provider.name:
             raise ConfigurationError(f"the model {model!r} is not of the provider {self._provider.name!r}")
+        if all(known.name != name for known in self._provider.models()):
+            raise ConfigurationError(f"the provider {self._provider.name!r} has no model {name!r}")
         return self._provider, name
 
 

@@ -1,10 +1,10 @@
 """What a claim begins with: the facts of the run, its budgets and bounds, and its first words in the log."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.agents import Agent
 from app.events import AnyEvent, RunResumed, RunStarted
-from app.execution.answers import answer_check
+from app.execution.answers import AnswerForm
 from app.execution.journal import Journal
 from app.execution.lease import Lease
 from app.execution.perform.context import DriveContext
@@ -18,6 +18,18 @@ from app.ports.context import RunContext
 from app.ports.hooks import Hook, HookPoint
 from app.ports.records import LoadedRun
 from app.run import Phase, RunSpec, State
+from app.run.fold import estimate_in_flight
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """What a run was started with in this process. ``budgets``: those that it spends of beside its own, and ``holder``
+    its name in their books. ``notes`` are told with its start. ``form`` reads its answer."""
+
+    budgets: tuple[RunBudget, ...] = ()
+    holder: str | None = None
+    notes: tuple[AnyEvent, ...] = ()
+    form: AnswerForm | None = None
 
 
 def first_words(context: DriveContext, notes: tuple[AnyEvent, ...]) -> tuple[AnyEvent, ...]:
@@ -26,11 +38,14 @@ def first_words(context: DriveContext, notes: tuple[AnyEvent, ...]) -> tuple[Any
     told with the start."""
     claim, state, author = context.lease.claim, context.journal.state, context.agent.name
     started = RunStarted(worker_id=claim.worker_id, fence=claim.fence, author=author)
+    is_abandoned = state.phase is Phase.THINKING
     resumed = RunResumed(
         reason=_reason(state, recovered=claim.recoveries > state.recoveries),
         recoveries=claim.recoveries,
         worker_id=claim.worker_id,
         fence=claim.fence,
+        usage=estimate_in_flight(state) if is_abandoned else None,
+        cost=state.in_flight_cost if is_abandoned else None,
         iteration=state.iteration,
         author=author,
     )
@@ -46,9 +61,9 @@ def _reason(state: State, *, recovered: bool) -> str:
 
 
 def open_drive(
-    runtime: Runtime, lease: Lease, loaded: LoadedRun, drain: CancellationToken, budgets: tuple[RunBudget, ...]
+    runtime: Runtime, lease: Lease, loaded: LoadedRun, drain: CancellationToken, start: Start
 ) -> DriveContext:
-    """Everything that performing needs. ``budgets``: those that the run spends of beside its own."""
+    """Everything that performing needs."""
     agent, record = _as_asked(loaded), loaded.record
     deadlines = agent.deadlines or runtime.rules.deadlines
     track = Racetrack(
@@ -58,8 +73,9 @@ def open_drive(
         tokens=((Cut.LOST, lease.lost), (Cut.CANCEL, lease.cancellation)),
     )
     hooks = runtime.known_hooks(agent)
-    spec = _spec(runtime, loaded, agent, hooks)
-    purse = Purse(record.run_id, (RunBudget(resolved=record.budget, clock=runtime.clock), *budgets))
+    spec = _spec(runtime, loaded, agent, hooks, start)
+    own = RunBudget(resolved=record.budget, clock=runtime.clock)
+    purse = Purse(start.holder or record.run_id, (own, *start.budgets))
     journal = Journal(runtime, lease, loaded, purse)
     return DriveContext(
         runtime=runtime,
@@ -99,7 +115,7 @@ def _as_asked(loaded: LoadedRun) -> Agent:
     return agent.model_copy(update=fixed)
 
 
-def _spec(runtime: Runtime, loaded: LoadedRun, agent: Agent, hooks: tuple[Hook, ...]) -> RunSpec:
+def _spec(runtime: Runtime, loaded: LoadedRun, agent: Agent, hooks: tuple[Hook, ...], start: Start) -> RunSpec:
     record = loaded.record
     return RunSpec(
         agent=agent,
@@ -110,7 +126,7 @@ def _spec(runtime: Runtime, loaded: LoadedRun, agent: Agent, hooks: tuple[Hook, 
         max_recoveries=runtime.rules.max_recoveries,
         effects=runtime.effects(),
         check_arguments=runtime.tools.check_arguments,
-        check_output=answer_check(agent),
+        check_output=AnswerForm(agent).check if start.form is None else start.form.check,
         gates_dispatch=any(HookPoint.BEFORE_TOOL_DISPATCH in hook.points for hook in hooks),
         approved_by_people=runtime.approved_by_people(agent),
         parallel_safe=frozenset(tool.name for tool in runtime.tools.all() if tool.parallel_safe),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from app.ids import RunId
 from app.policy import RunBudget, Spend
 from app.run import State
 from app.run.steps.bounds import Shared, spent
@@ -11,11 +10,13 @@ from app.run.steps.bounds import Shared, spent
 class Purse:
     """Keeps the budgets level with the run's fold, and shows the loop what others have spent of them.
 
+    ``holder`` is the run's name in the budgets' books: no other run has it, also none with the same id.
     Everything here is one step of the event loop: between a look and the spending that follows it nobody else spends.
     """
 
-    def __init__(self, run_id: RunId, budgets: Sequence[RunBudget]) -> None:
-        self._holder = run_id
+    def __init__(self, holder: str, budgets: Sequence[RunBudget]) -> None:
+        self._holder = holder
+        self._settled: Spend | None = None
         self.budgets = tuple(budgets)
 
     def shared(self) -> tuple[Shared, ...]:
@@ -33,6 +34,9 @@ class Purse:
     def settle(self, state: State) -> None:
         """What the run has spent so far. A run that another one started is a peer invocation of its callers'."""
         own = spent(state)
+        if own == self._settled:
+            return
+        self._settled = own
         called = Spend(peer_invocations=1 if state.depth > 0 else 0)
         for place, budget in enumerate(self.budgets):
             budget.settle(self._holder, own if place == 0 else own + called)

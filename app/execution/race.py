@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from app.ports.cancellation import CancellationToken
 from app.ports.clock import Clock
@@ -69,16 +69,13 @@ class Orphans:
         return len(self._tasks)
 
 
-# What Python raises past ``except Exception``. In a task of its own SystemExit would stop the event loop.
-_EXTRAORDINARY: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, BaseExceptionGroup)
-
-
 async def _as_ordinary(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except (Exception, asyncio.CancelledError):
         raise
-    except _EXTRAORDINARY as error:
+    except BaseException as error:
+        # In a task of its own SystemExit would stop the event loop.
         raise WorkBroke(type(error).__name__) from error
 
 

@@ -5,13 +5,22 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    field_serializer,
+    model_validator,
+)
 
 from app.agents import Agent
 from app.conversation import Usage
+from app.conversation.answers import parse_json
 from app.errors import AdkError, error_of
 from app.events import RunEvent, RunState, decode_event
-from app.execution.answers import read_answer
+from app.execution.answers import AnswerForm
 from app.ids import ApprovalId, RunId
 from app.run import Phase, State, fold_all
 
@@ -77,6 +86,17 @@ class Run(BaseModel, Generic[T]):
     waiting_for: tuple[ApprovalId, ...] = ()
     events: tuple[StoredEvent, ...]
 
+    @field_serializer("output", when_used="json")
+    def _write_output(self, output: T | None) -> Any:
+        """What the type was made of, so that it can be made again; else as the type writes itself."""
+        if output is None or output == self.output_text:
+            return output
+        if self.output_text is not None:
+            return parse_json(self.output_text)
+        named = self.__pydantic_generic_metadata__["args"]
+        adapter: TypeAdapter[Any] = TypeAdapter(named[0] if named else Any)
+        return adapter.dump_python(output, mode="json", by_alias=True, round_trip=True)
+
     @property
     def error(self) -> AdkError | None:
         """Why the run did not complete, as an error whose class names the kind of end; None where it did, or waits. To
@@ -91,18 +111,20 @@ class Run(BaseModel, Generic[T]):
         return self
 
     @classmethod
-    def from_events(cls, agent: Agent, events: tuple[RunEvent, ...]) -> "Run[Any]":
-        """The run that a log tells of. Raises ValueError for a log in which the run neither ended nor waits."""
+    def from_events(cls, agent: Agent, events: tuple[RunEvent, ...], *, form: AnswerForm | None = None) -> "Run[Any]":
+        """The run that a log tells of. ``form`` has read its answer. Raises ValueError for a log in which the run
+        neither ended nor waits."""
         state = fold_all(State(), events)
         if state.end is None and state.phase is not Phase.HELD:
             raise ValueError("the run goes on")
         end = state.end
         text = state.answer if end is not None and end.code is None else None
-        form: Any = Run[_form_of(agent)] if agent.output_schema is not None else Run  # type: ignore[misc]
-        made: Run[Any] = form(
+        typed: Any = Run[_form_of(agent)] if agent.output_schema is not None else Run  # type: ignore[misc]
+        # As it is: the answer was validated, and a second time might make something else of it.
+        made: Run[Any] = typed.model_construct(
             run_id=events[0].run_id,
             state=RunState.SUSPENDED if end is None else end.state,
-            output=read_answer(agent, text),
+            output=(form or AnswerForm(agent)).read(text),
             output_text=text,
             error_code=None if end is None else end.code,
             error_detail=None if end is None or end.code is None else end.detail,

@@ -1,9 +1,10 @@
 """The library's doors to the loop: ``run`` returns a finished Run, ``stream`` tells the same one event by event."""
 
 import asyncio
+import itertools
 import math
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -11,11 +12,13 @@ from app.agents import Agent
 from app.conversation import Message
 from app.errors import ConfigurationError
 from app.events import RunEvent
+from app.execution.answers import AnswerForm
 from app.execution.drive import drive
 from app.execution.keeping import CheckpointStore, DecidedGate, DeferringGate, KeptRun, SuspensionStore
 from app.execution.lease import Lease
 from app.execution.local import GuardedHooks, NoHooks, NoTools, OneProvider, SilentFeed, SilentSink
 from app.execution.memory import MemoryWorkStore
+from app.execution.opening import Start
 from app.execution.run_record import Run
 from app.execution.runtime import LoopRules, Runtime
 from app.execution.submission import Budget, Submission, to_new_run
@@ -38,6 +41,8 @@ from app.ports.routing import Router
 from app.ports.tools import Tools
 
 _BUFFERED_EVENTS: Final = 64
+# Tells the runs of this process apart in the books of shared budgets, also two that were given the same id.
+_ADMITTED: Final = itertools.count(1)
 
 
 class AgentRunner:
@@ -75,7 +80,7 @@ class AgentRunner:
             raise ConfigurationError("a runner takes a provider or several models, and needs one of them")
         if isinstance(approvals, DeferringGate) and suspensions is None:
             raise ConfigurationError("a gate that puts questions off needs a SuspensionStore to keep the runs in")
-        if approval_ttl_seconds is not None and not approval_ttl_seconds > 0:
+        if not _is_time(approval_ttl_seconds):
             raise ConfigurationError(f"an approval that stands for {approval_ttl_seconds} seconds can't be given")
         self._budget = budget
         self._clock = SystemClock() if clock is None else clock
@@ -128,15 +133,16 @@ class AgentRunner:
             input=input,
             tenant=tenant,
             user=user,
-            history=tuple(history),
-            pinned=tuple(pinned),
-            retrieved=tuple(retrieved),
+            history=history,
+            pinned=pinned,
+            retrieved=retrieved,
             deadline=deadline,
+            cancellation=cancellation,
             parent=parent,
             budget=budget,
             run_id=run_id,
         )
-        return await self._start(self._admit(asked), _link(cancellation, parent))
+        return await self._start(self._admit(asked))
 
     async def stream(  # noqa: PLR0913 - as run
         self,
@@ -161,10 +167,11 @@ class AgentRunner:
             input=input,
             tenant=tenant,
             user=user,
-            history=tuple(history),
-            pinned=tuple(pinned),
-            retrieved=tuple(retrieved),
+            history=history,
+            pinned=pinned,
+            retrieved=retrieved,
             deadline=deadline,
+            cancellation=cancellation,
             parent=parent,
             budget=budget,
             run_id=run_id,
@@ -179,7 +186,7 @@ class AgentRunner:
                 told.put_nowait(event)
 
         kept.store.listener = tell
-        running = asyncio.create_task(self._start(kept, _link(cancellation, parent)))
+        running = asyncio.create_task(self._start(kept))
         running.add_done_callback(lambda _: told.put_nowait(None))
         try:
             while (event := await told.get()) is not None:
@@ -192,17 +199,20 @@ class AgentRunner:
             await asyncio.gather(running, return_exceptions=True)
 
     async def resume(self, run_id: str, *, cancellation: CancellationToken | None = None) -> Run[Any]:
-        """Goes on with a run that the CheckpointStore holds and that has not ended, after its last event: it carries
-        its counters, its usage and its numbers. A run that has ended is returned as it is.
+        """Goes on with a run that the CheckpointStore holds (or, once it was suspended, the SuspensionStore) and that
+        has not ended, after its last event: it carries its counters, its usage and its numbers. A run that has ended is
+        returned as it is.
 
         Raises ConfigurationError for an unknown id. Waits for whoever drives the run at the moment.
         """
         kept = self._checkpoints.find(run_id)
+        if kept is None and self._suspensions is not None:
+            kept = self._suspensions.find_run(run_id)
         if kept is None:
             raise ConfigurationError(f"there is no run {run_id} to go on with")
         async with kept.lock:
             if kept.state.is_over:
-                return Run.from_events(kept.new.agent, kept.events)
+                return Run.from_events(kept.new.agent, kept.events, form=kept.start.form)
             return await self._go_on(kept, cancellation)
 
     async def resume_with_decision(
@@ -220,6 +230,16 @@ class AgentRunner:
             kept.decisions[decision.approval_id] = decision
             return await self._go_on(kept, cancellation)
 
+    async def cancel(self, run_id: str, reason: str | None = None) -> Run[Any]:
+        """Ends a run that is suspended, or that was interrupted: its questions are withdrawn. A run that has ended is
+        returned as it is. A run that is being driven is cancelled by its token.
+
+        Raises ConfigurationError for an unknown id.
+        """
+        token = CancellationToken()
+        token.cancel(reason)
+        return await self.resume(run_id, cancellation=token)
+
     def _find_suspended(self, decision: ApprovalDecision) -> KeptRun:
         kept = None if self._suspensions is None else self._suspensions.find(decision.approval_id)
         if kept is None:
@@ -230,23 +250,29 @@ class AgentRunner:
         """Checks the configuration, and keeps the run."""
         admitted = to_new_run(asked, self._budget, runtime=self._runtime)
         self._runtime.check(admitted.new.agent, bounds_cost=admitted.bounds_cost)
+        run_id = admitted.new.run_id
+        if self._suspensions is not None and self._suspensions.find_run(run_id) is not None:
+            raise ConfigurationError(f"there is a run {run_id} already, which waits for people")
+        holder = f"{run_id}#{next(_ADMITTED)}"
         kept = KeptRun(
             new=admitted.new,
             store=MemoryWorkStore(self._clock),
-            budgets=admitted.budgets,
-            notes=admitted.notes,
+            start=Start(
+                budgets=admitted.budgets, holder=holder, notes=admitted.notes, form=AnswerForm(admitted.new.agent)
+            ),
+            tokens=admitted.tokens,
         )
         self._checkpoints.keep(kept)
         return kept
 
-    async def _start(self, kept: KeptRun, cancellation: CancellationToken) -> Run[Any]:
+    async def _start(self, kept: KeptRun) -> Run[Any]:
         async with kept.lock:
             await kept.store.submit(kept.new)
-            return await self._drive(kept, cancellation)
+            return await self._drive(kept, _link(kept.tokens))
 
     async def _go_on(self, kept: KeptRun, cancellation: CancellationToken | None) -> Run[Any]:
         await kept.store.hand_back(kept.new.run_id)
-        return await self._drive(kept, _link(cancellation, None))
+        return await self._drive(kept, _link((*kept.tokens, *([] if cancellation is None else [cancellation]))))
 
     async def _drive(self, kept: KeptRun, cancellation: CancellationToken) -> Run[Any]:
         [claim] = await kept.store.claim(WorkerId("library"), limit=1, lease_seconds=math.inf)
@@ -254,10 +280,10 @@ class AgentRunner:
         lease.cancellation = cancellation
         runtime = replace(self._runtime, store=kept.store, approvals=self._gate_for(kept))
         try:
-            await drive(runtime, lease, drain=CancellationToken(), budgets=kept.budgets, notes=kept.notes)
+            await drive(runtime, lease, drain=CancellationToken(), start=kept.start)
         finally:
             self._put_away(kept)
-        run = Run.from_events(kept.new.agent, kept.events)
+        run = Run.from_events(kept.new.agent, kept.events, form=kept.start.form)
         if run.error_code == ConfigurationError.code:
             refused = ConfigurationError(run.error_detail or "")
             refused.run = run
@@ -273,12 +299,18 @@ class AgentRunner:
             self._suspensions.keep(kept)
         if not self._keeps_ended:
             self._checkpoints.forget(kept.new.run_id)
+        if kept.state.is_over and kept.start.holder is not None:
+            for budget in kept.start.budgets:
+                budget.release(kept.start.holder)
 
 
-def _link(cancellation: CancellationToken | None, parent: RunContext | None) -> CancellationToken:
-    """A token of the run's own, which the caller's and the parent's cancel, and which cancels neither."""
+def _is_time(seconds: object) -> bool:
+    return seconds is None or (isinstance(seconds, int | float) and 0 < seconds < math.inf)
+
+
+def _link(tokens: Iterable[CancellationToken]) -> CancellationToken:
+    """A token of the run's own, which each of these cancels, and which cancels none of them."""
     own = CancellationToken()
-    for token in (cancellation, None if parent is None else parent.cancellation):
-        if token is not None:
-            token.link(own)
+    for token in tokens:
+        token.link(own)
     return own

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.agents import Agent
-from app.errors import ConfigurationError
+from app.errors import AdkError, ConfigurationError
 from app.execution.race import Orphans
 from app.policy import DeadlineConfig, Effect, Price, RetryConfig
 from app.ports.approvals import ApprovalGate
@@ -81,7 +81,14 @@ class Runtime:
             return ()
         if self.router is None:
             raise ConfigurationError(f"{agent.name} leaves its model to a router, and there is none")
-        route = tuple(self.router.route(agent.task_class))
+        try:
+            route = tuple(self.router.route(agent.task_class))
+        except AdkError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"the router failed for {agent.task_class!r}: {type(error).__name__}") from error
+        if not all(isinstance(model, str) for model in route):
+            raise ConfigurationError(f"the router names models by text, not {route!r}")
         if not route:
             raise ConfigurationError(f"the router names no model for {agent.task_class!r}")
         return route
@@ -105,6 +112,9 @@ class Runtime:
             raise ConfigurationError(
                 f"calls of {', '.join(sorted(unasked))} need an approval, and there is no gate to ask"
             )
+        known = [tool.name for tool in self.tools.all()]
+        if shared := sorted({name for name in known if known.count(name) > 1}):
+            raise ConfigurationError(f"two tools share a name: {', '.join(shared)}")
         for name in agent.idempotent_tools:
             tool = self.tools.find(name)
             if tool is not None and tool.effect is Effect.ONCE:

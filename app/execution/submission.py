@@ -1,17 +1,21 @@
 """What a caller of the library asks for, made into a run: what may not drift is fixed here."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from app.agents import Agent
-from app.conversation import Message, Role
+from app.conversation import Message, Role, replace_surrogates
 from app.errors import ConfigurationError
 from app.events import AnyEvent, Warned
 from app.execution.runtime import Runtime
 from app.ids import RunId, TenantId
 from app.policy import BudgetLimits, Deadline, RunBudget, Scope, UnlimitedBudget, most_restrictive
+from app.ports.cancellation import CancellationToken
 from app.ports.context import RunContext
 from app.ports.records import NewRun, RunContextInput
+
+V = TypeVar("V")
 
 Budget = BudgetLimits | RunBudget | UnlimitedBudget | None
 
@@ -27,10 +31,11 @@ class Submission:
     input: str
     tenant: str
     user: str | None
-    history: tuple[Message, ...]
-    pinned: tuple[str, ...]
-    retrieved: tuple[str, ...]
+    history: Sequence[Message]
+    pinned: Sequence[str]
+    retrieved: Sequence[str]
     deadline: Deadline | None
+    cancellation: CancellationToken | None
     parent: RunContext | None
     budget: Budget
     run_id: str | None
@@ -38,21 +43,22 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admitted:
-    """``budgets`` are those that the run spends of beside its own; ``bounds_cost``: one of all of them does."""
+    """``budgets`` are those that the run spends of beside its own; ``bounds_cost``: one of all of them does. ``tokens``
+    cancel the run."""
 
     new: NewRun
     budgets: tuple[RunBudget, ...]
     bounds_cost: bool
+    tokens: tuple[CancellationToken, ...]
     notes: tuple[AnyEvent, ...]
 
 
 def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Admitted:
     """Raises ConfigurationError for an input that says nothing, and for a parent of another tenant."""
     agent, parent = asked.agent, asked.parent
-    if not isinstance(asked.input, str):
-        raise ConfigurationError("the input is text; other content is not supported", code="unsupported_content")
-    if not asked.input.strip():
-        raise ConfigurationError("the input says nothing")
+    _check_types(asked)
+    history = _all_of(Message, "history", asked.history)
+    pinned, retrieved = (_all_of(str, name, getattr(asked, name)) for name in ("pinned", "retrieved"))
     if parent is not None and parent.tenant_id != asked.tenant:
         raise ConfigurationError("a run is of the same tenant as the run that starts it")
     scopes = {
@@ -69,8 +75,11 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
         tenant_id=TenantId(asked.tenant),
         agent=agent,
         agent_version=None,
-        input=(*asked.history, Message(role=Role.USER, content=said)) if asked.history else said,
-        context=RunContextInput(pinned=asked.pinned, retrieved=asked.retrieved),
+        input=(*history, Message(role=Role.USER, content=said)) if history else said,
+        context=RunContextInput(
+            pinned=tuple(map(replace_surrogates, pinned)),
+            retrieved=tuple(map(replace_surrogates, retrieved)),
+        ),
         user=asked.user,
         model=agent.model,
         deadline_at=_deadline_at(asked, runtime),
@@ -80,13 +89,39 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
         path=(agent.name,) if parent is None else (*parent.path, agent.name),
         parent_run_id=None if parent is None else parent.run_id,
     )
+    tokens = (asked.cancellation, None if parent is None else parent.cancellation)
     bounds = (resolved.limits, *(budget.limits for budget in budgets))
     return Admitted(
         new=new,
         budgets=budgets,
         bounds_cost=any(limits.max_cost is not None for limits in bounds),
+        tokens=tuple(token for token in tokens if token is not None),
         notes=_notes(asked, deployment),
     )
+
+
+def _check_types(asked: Submission) -> None:
+    """What no type checker stopped is refused by name, before anything starts."""
+    if not isinstance(asked.input, str):
+        raise ConfigurationError("the input is text; other content is not supported", code="unsupported_content")
+    if not asked.input.strip():
+        raise ConfigurationError("the input says nothing")
+    texts: dict[str, object] = {"tenant": asked.tenant}
+    texts |= {name: text for name, text in (("run_id", asked.run_id), ("user", asked.user)) if text is not None}
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text or "\0" in text or replace_surrogates(text) != text:
+            raise ConfigurationError(f"{name} is a text that can be stored, not {text!r}")
+    if not isinstance(asked.budget, BudgetLimits | RunBudget | UnlimitedBudget | None):
+        raise ConfigurationError(f"a budget is BudgetLimits, RunBudget or UnlimitedBudget, not {asked.budget!r}")
+
+
+def _all_of(kind: type[V], name: str, values: Iterable[object]) -> tuple[V, ...]:
+    """Raises ConfigurationError for anything else among them, and for a text, which is a sequence of texts."""
+    given: object = values
+    found = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(one, kind) for one in found):
+        raise ConfigurationError(f"{name} is a sequence of {kind.__name__}")
+    return cast("tuple[V, ...]", found)
 
 
 def _limits_of(budget: Budget) -> BudgetLimits | None:

@@ -1,5 +1,6 @@
 """Taking personal and secret data out of what the model, the log and the caller see."""
 
+import asyncio
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -8,6 +9,7 @@ from app.hooks.patterns import compile_pattern
 from app.hooks.sensitive import FINDERS, Finder, matches_of
 from app.ports.hooks import HookDecision, HookPoint, HookSubject
 
+_LONG: Final = 20_000
 DEFAULT_POINTS: Final = frozenset(
     {
         HookPoint.BEFORE_PROMPT_ASSEMBLY,
@@ -50,7 +52,9 @@ class Redactor:
             self._finders[kind] = matches_of(compile_pattern(pattern))
 
     async def decide(self, subject: HookSubject) -> HookDecision:
-        redacted, kinds = self._redact(subject.content)
+        text = subject.content
+        # A long text takes its time, and the event loop has others to serve.
+        redacted, kinds = await asyncio.to_thread(self._redact, text) if len(text) > _LONG else self._redact(text)
         if not kinds:
             return HookDecision.proceed()
         return HookDecision.rewrite(redacted, f"redacted: {', '.join(sorted(kinds))}")

@@ -1,5 +1,6 @@
 """Deadlines are instants: a duration would start again at every hop."""
 
+import math
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +11,10 @@ class Deadline:
     """The moment by which a run must be over, in epoch seconds."""
 
     at: float
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.at):
+            raise ValueError("a deadline is an instant, not nan")
 
     @classmethod
     def in_seconds(cls, seconds: float, *, now: float) -> "Deadline":

@@ -33,9 +33,17 @@ class Spend:
         exponent = self.cost.as_tuple().exponent
         if isinstance(exponent, str) or exponent < -_MAX_PLACES or self.cost.adjusted() > _MAX_MAGNITUDE:
             raise ValueError(f"{self.cost} is no cost")
-        for dimension in _CHARGED:
-            if self.charged_to(dimension) < 0:
-                raise ValueError(f"{self.charged_to(dimension)} for {dimension} is less than nothing")
+        counts = (
+            self.input_tokens,
+            self.output_tokens,
+            self.model_calls,
+            self.tool_calls,
+            self.iterations,
+            self.peer_invocations,
+        )
+        if self.cost < 0 or min(counts) < 0:
+            wrong = next(name for name in _CHARGED if self.charged_to(name) < 0)
+            raise ValueError(f"{self.charged_to(wrong)} for {wrong} is less than nothing")
 
     def charged_to(self, dimension: str) -> Decimal | int:
         """The part that counts against a dimension of BudgetLimits; zero for one that is no matter of spending."""
@@ -180,6 +188,10 @@ class RunBudget:
         self._start()
         account.settled = account.settled - account.by_holder.get(holder, Spend()) + spend
         account.by_holder[holder] = spend
+
+    def release(self, holder: str) -> None:
+        """Forgets who a holder was: what he has settled stays spent, and he settles no more."""
+        self._account.by_holder.pop(holder, None)
 
     def spent_by_others(self, holder: str) -> Spend:
         """What was used and reserved, without what the holder itself has settled."""

@@ -27,13 +27,30 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
 
 
+def _expect_texts(*values: object) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"what a check writes is text, not a {type(value).__name__}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HookDecision:
-    """A hook's answer. ``content`` is the whole replacement where it rewrites."""
+    """A hook's answer. ``content`` is the whole replacement where it rewrites.
+
+    Raises TypeError for what is no answer: taken for one, a misspelt refusal would let everything pass.
+    """
 
     verdict: Verdict = Verdict.CONTINUE
     content: str | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        verdict: object = self.verdict
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"a hook's verdict is a Verdict, not {verdict!r}")
+        if verdict is Verdict.REWRITE and self.content is None:
+            raise TypeError("a rewrite is a text")
+        _expect_texts(self.content or "", self.reason)
 
     @classmethod
     def proceed(cls) -> "HookDecision":
@@ -84,12 +101,23 @@ class Hook(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuardrailDecision:
-    """``allowed`` False blocks; ``redacted`` is the text to go on with instead. ``signals`` name what was found."""
+    """``allowed`` False blocks; ``redacted`` is the text to go on with instead. ``signals`` name what was found.
+
+    Raises TypeError for what is no decision.
+    """
 
     allowed: bool = True
     redacted: str | None = None
     reason: str = ""
     signals: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        allowed: object = self.allowed
+        if not isinstance(allowed, bool):
+            raise TypeError(f"allowed is True or False, not {allowed!r}")
+        if isinstance(self.signals, str):
+            raise TypeError("signals are a sequence of texts")
+        _expect_texts(self.redacted or "", self.reason, *self.signals)
 
 
 class Guardrail(Protocol):

@@ -1,10 +1,12 @@
 """What a tool is to the loop."""
 
+import math
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.agents import ToolDeclaration
+from app.errors import ConfigurationError
 from app.ids import CallId, RunId, TenantId
 from app.policy import Deadline, Effect
 from app.ports.cancellation import CancellationToken
@@ -43,7 +45,7 @@ class Tool:
     ``call`` takes arguments that have passed the schema. It returns the text that the model reads, and raises for a
     failure. ``timeout_seconds``: after it the loop stops waiting (None: the run's own deadline only).
     ``parallel_safe``: calls of it may be out together with calls of others that are. ``needs_approval``: no call of it
-    goes out before a person allowed it, whatever an agent says.
+    goes out before a person allowed it, whatever an agent says. Raises ConfigurationError for a timeout that is none.
     """
 
     declaration: ToolDeclaration
@@ -52,6 +54,11 @@ class Tool:
     timeout_seconds: float | None = None
     parallel_safe: bool = False
     needs_approval: bool = False
+
+    def __post_init__(self) -> None:
+        seconds = self.timeout_seconds
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise ConfigurationError(f"tool {self.name!r}: a timeout of {seconds} seconds is no time to wait for")
 
     @property
     def name(self) -> str:

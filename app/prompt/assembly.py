@@ -8,6 +8,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any, Final
 
 from app.agents import Agent, ToolDeclaration
@@ -54,17 +56,23 @@ class Prompt:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return tuple(message for _, message in self.layers)
+        return tuple(map(itemgetter(1), self.layers))
 
     @property
     def prefix(self) -> tuple[Message, ...]:
         """The messages that the fingerprint covers."""
-        return tuple(message for layer, message in self.layers if layer in _IN_PREFIX)
+        leading = takewhile(lambda pair: pair[0] in _IN_PREFIX, self.layers)
+        return tuple(message for _, message in leading)
 
     def with_conversation(self, conversation: Sequence[Message]) -> "Prompt":
         """The same prompt a turn later: nothing but the conversation is another, so nothing else is made again."""
         kept = (pair for pair in self.layers if pair[0] is not PromptLayer.CONVERSATION)
         return replace(self, layers=(*kept, *_spoken(conversation)))
+
+    def continued(self, said: Sequence[Message]) -> "Prompt":
+        """The same prompt with more behind it. What it holds is not looked at again: a result is kept only where its
+        call is among what was ``said``."""
+        return replace(self, layers=(*self.layers, *_spoken(said)))
 
 
 def assemble_prompt(  # noqa: PLR0913 - a name for each thing that a prompt is made of

@@ -31,7 +31,7 @@ from app.run.steps.bounds import (
     remaining_output,
     shape_exceeded,
 )
-from app.run.steps.calls import give_up_orphans, is_orphaned, next_dispatch, settle_orphan
+from app.run.steps.calls import close_open_calls, is_orphaned, next_dispatch, settle_orphan
 from app.run.steps.turn import refuse_turn
 
 
@@ -59,8 +59,8 @@ def decide(spec: RunSpec, state: State, situation: Situation) -> Command:
     match state.phase:
         case Phase.STOPPING:
             # Whatever ended the run, also while a person was asked or another call was out.
-            if orphans := give_up_orphans(spec, state):
-                return Record(events=orphans)
+            if left := close_open_calls(spec, state):
+                return Record(events=left)
             return Terminate(cause=state.cause or Cause(code="internal_error"))
         case Phase.ANSWERED:
             return settle_answer(spec, state)
@@ -91,9 +91,8 @@ def _stop_before_step(spec: RunSpec, state: State, situation: Situation) -> AnyE
 
 
 def _record_end(spec: RunSpec, state: State, stop: AnyEvent) -> Record:
-    """What ends the run while calls are open. What became of those that a lost claim dispatched is recorded first:
-    nobody will find out any more."""
-    return Record(events=(*give_up_orphans(spec, state), stop))
+    """What ends the run while calls are open. What is known of those is recorded first: nobody will find out more."""
+    return Record(events=(*close_open_calls(spec, state), stop))
 
 
 def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:

@@ -96,7 +96,10 @@ def _apply(state: State, body: AnyEvent, at: float) -> State:
         case ToolResult():
             settled = _settle(state, body, body.content)
             return evolve(settled, is_flagged=True) if body.signals else settled
-        case ToolFailed() | ToolRefused() | ToolIndeterminate():
+        case ToolFailed():
+            settled = _settle(state, body, body.content)
+            return evolve(settled, is_flagged=True) if body.signals else settled
+        case ToolRefused() | ToolIndeterminate():
             return _settle(state, body, OUTCOME_UNKNOWN if body.content is None else body.content)
         case AttemptFailed():
             return _fail_attempt(state, body, at)
@@ -140,12 +143,18 @@ def _apply_to_run(state: State, body: AnyEvent) -> State:
             return state
 
 
+def estimate_in_flight(state: State) -> Usage:
+    """What the model call that is out is charged with where nobody learns more."""
+    return Usage(input_tokens=state.in_flight_input_tokens, source=UsageSource.HEURISTIC)
+
+
 def _resume(state: State, body: RunResumed) -> State:
     """Promise 8: whoever held the run before took the answer with him, and what it cost is only estimated."""
     moved = evolve(state, fence=body.fence, recoveries=body.recoveries)
     if state.phase is not Phase.THINKING:
         return moved
-    abandoned = Usage(input_tokens=state.in_flight_input_tokens, source=UsageSource.HEURISTIC)
+    # The first version of the event did not say what it charges.
+    abandoned = body.usage or estimate_in_flight(state)
     return evolve(
         moved,
         usage=state.usage + abandoned,

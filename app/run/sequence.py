@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
+# Covariant, as of any sequence that never changes: mypy is told so where a version is given items of its own type.
 T = TypeVar("T", covariant=True)
 
 _BLOCK: Final = 32
@@ -57,6 +58,8 @@ class Appended(Sequence[T]):
     def _open_at(self, place: int) -> tuple[_Block[T] | None, tuple[T, ...]]:
         """The blocks that end before a place or at it, and all items behind them."""
         kept, parts = self._kept, [self._loose]
+        if kept is None or kept.count <= place:
+            return kept, self._loose
         while kept is not None and kept.count > place:
             parts.append(kept.items)
             kept = kept.before
@@ -79,7 +82,9 @@ class Appended(Sequence[T]):
         if isinstance(places, int):
             kept, after = self._open_at(places)
             return after[places - _count(kept)]
-        kept, after = self._open_at(min(places, default=len(self)))
+        if not places:
+            return ()
+        kept, after = self._open_at(min(places[0], places[-1]))
         return tuple(after[place - _count(kept)] for place in places)
 
     def __eq__(self, other: object) -> bool:

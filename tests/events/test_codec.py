@@ -132,7 +132,7 @@ def test_an_event_of_an_older_version_keeps_its_version() -> None:
     assert decode_again(ToolResult(**_CALL, v=1, content="x")) == ToolResult(**_CALL, v=1, content="x")
 
 
-@pytest.mark.parametrize("cost", ["0", "0.000000000001", "1000000000000", "0.10", "1E-7", "12345678901234567890.123"])
+@pytest.mark.parametrize("cost", ["0", "0.000000000001", "1000000000000", "1E-7", "12345678901234567890.123"])
 def test_a_cost_comes_back_with_every_digit_and_without_an_exponent(cost: str) -> None:
     stored = encode_event(
         ModelResponded(attempt=1, text="", stop_reason=StopReason.STOP, usage=Usage(), cost=Decimal(cost))

@@ -143,15 +143,15 @@ def test_a_version_shares_all_but_its_last_items_with_the_one_that_it_grew_from(
 
 def _turns(first: int, last: int) -> list[AnyEvent]:
     """Turns of four events: a model call, its answer with one call, the call, its result."""
-    numbers = range(first, last + 1)
-    return [body for number in numbers for body in settled_turn(number, build_call("pay", iteration=number))]
+    calls = (build_call("pay", iteration=number, arguments={"n": number}) for number in range(first, last + 1))
+    return [body for number, call in enumerate(calls, start=first) for body in settled_turn(number, call)]
 
 
 def _gated_turns(first: int, last: int) -> list[AnyEvent]:
     """The same where hooks are asked about each turn, and each asks for two calls whose results come in last first."""
     bodies: list[AnyEvent] = []
     for number in range(first, last + 1):
-        one, two = (build_call("pay", number=place, iteration=number) for place in (1, 2))
+        one, two = (build_call("pay", number=place, iteration=number, arguments={"n": number}) for place in (1, 2))
         bodies += [model_called(iteration=number), responded("", one, two, iteration=number), turn_cleared(one, two)]
         bodies += [dispatched(one), dispatched(two), returned(two), returned(one)]
     return bodies

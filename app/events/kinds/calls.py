@@ -66,13 +66,17 @@ class ToolResultTruncated(AboutCall):
 
 class ToolFailed(AboutCall):
     """``content`` is what the model is told. ``retry_safe``: the call may be made again without harm. ``fatal``: the
-    agent's policy ends the run by it."""
+    agent's policy ends the run by it. ``signals`` as of a result."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"signals": 2}
 
     kind: Literal["tool_error"] = "tool_error"
+    v: int = 2
     code: str
     content: str
     retry_safe: bool = False
     fatal: bool = False
+    signals: tuple[str, ...] = ()
 
 
 class ToolRefused(AboutCall):

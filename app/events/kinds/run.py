@@ -39,13 +39,19 @@ class RunSuspended(EventBody):
 
 
 class RunResumed(EventBody):
-    """A later claim took the run. A model call in flight was abandoned by it; its estimate is charged (promise 8)."""
+    """A later claim took the run. A model call in flight was abandoned by it; ``usage`` and ``cost`` are its estimate,
+    which is charged (promise 8)."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"usage": 2, "cost": 2}
 
     kind: Literal["run_resumed"] = "run_resumed"
+    v: int = 2
     reason: str
     recoveries: int
     worker_id: str
     fence: int
+    usage: Usage | None = None
+    cost: Cost | None = None
 
 
 class WorkerLost(EventBody):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from app.agents import Agent
-from app.conversation import ToolCall, replace_surrogates
+from app.conversation import OUTCOME_UNKNOWN, ToolCall, replace_surrogates
 from app.errors import ConfigurationError
 from app.events import (
     AnyEvent,
@@ -13,6 +13,7 @@ from app.events import (
     ApprovalGranted,
     ApprovalRequired,
     RunSuspended,
+    ToolFailed,
     ToolRefused,
     WorkOrphaned,
 )
@@ -149,13 +150,31 @@ def _denied(
     context: DriveContext, record: ApprovalRecord, cause: Refusal, decision: ApprovalDecision | None
 ) -> tuple[AnyEvent, ...]:
     """The call is refused and the model is told, or the run ends, as the agent's author wants it."""
+    calls = context.journal.state.calls
+    was_out = any(progress.dispatches > 0 for progress in calls if progress.call.call_id == record.call_id)
     reason = "" if decision is None else replace_surrogates(decision.reason)
     denied = _closed(context, record, cause, decision)
     told = _TOLD[cause]
-    if context.agent.approval_denial is ApprovalDenial.FAIL_RUN:
-        return (denied, _refused(context, record, "approval_denied", None, told))
+    fails_run = context.agent.approval_denial is ApprovalDenial.FAIL_RUN
     content = f"{told}\n{wrap_untrusted(reason, source='approval')}" if reason else told
-    return (denied, _refused(context, record, "approval_denied", content, told))
+    if was_out:
+        return (denied, _not_again(context, record, content, told, fatal=fails_run))
+    return (denied, _refused(context, record, "approval_denied", None if fails_run else content, told))
+
+
+def _not_again(context: DriveContext, record: ApprovalRecord, content: str, detail: str, *, fatal: bool) -> ToolFailed:
+    """The call went out before, and only once more of it was refused."""
+    return ToolFailed(
+        call_id=record.call_id,
+        name=record.tool,
+        code="approval_denied",
+        content=f"{content}\nIt was made before, and was not made again. {OUTCOME_UNKNOWN}",
+        retry_safe=True,
+        fatal=fatal,
+        detail=detail,
+        iteration=context.journal.state.iteration,
+        author=context.agent.name,
+    )
 
 
 def _closed(

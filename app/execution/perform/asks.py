@@ -120,10 +120,17 @@ async def inspect_result(context: DriveContext, text: str) -> tuple[str, ...]:
     for guardrail in context.guardrails:
         if not isinstance(guardrail, Inspector):
             continue
+        # In a thread, since it may take its time over a long text.
+        looking = asyncio.to_thread(guardrail.inspect, text)
         try:
-            signals.extend(replace_surrogates(signal) for signal in await asyncio.to_thread(guardrail.inspect, text))
+            found = await context.racetrack.race(looking, context.bounds(_hook_seconds(context)))
         except Exception as error:  # noqa: BLE001 - fails closed
             signals.append(f"{guardrail.name} failed: {type(error).__name__}")
+            continue
+        if isinstance(found, CutOff):
+            signals.append(f"{guardrail.name} did not finish")
+        else:
+            signals.extend(replace_surrogates(signal) for signal in found)
     return tuple(signals)
 
 

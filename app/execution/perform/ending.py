@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.conversation import replace_surrogates
-from app.events import AnyEvent, ApprovalDenied, CompensationRequired, Terminated, Warned, WorkOrphaned
+from app.events import AnyEvent, CompensationRequired, Terminated, Warned, WorkOrphaned
 from app.execution.perform.asks import expect_decision
 from app.execution.perform.context import DriveContext
 from app.execution.race import Bound, Cut, CutOff
@@ -65,8 +65,7 @@ def _note(context: DriveContext, state: State, hook: Hook, code: str, detail: st
 
 
 def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEvent, ...]:
-    """What is still open is closed: questions that nobody needs to answer any more, ``compensation_required`` for each
-    call that may have landed in a run that did not complete, and the end."""
+    """``compensation_required`` for each call that may have landed in a run that did not complete, and the end."""
     iteration, author = state.iteration, context.agent.name
     end = Terminated(
         state=state_of(cause.code),
@@ -82,20 +81,8 @@ def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEv
     )
     if cause.code is None:
         return (end,)
-    withdrawn = tuple(
-        ApprovalDenied(
-            call_id=progress.call.call_id,
-            name=progress.call.name,
-            approval_id=progress.approval_id,
-            cause="cancelled",
-            iteration=iteration,
-            author=author,
-        )
-        for progress in state.pending_approvals
-        if progress.approval_id is not None
-    )
     landed = (
         CompensationRequired(call_id=call_id, name=name, iteration=iteration, author=author)
         for call_id, name in state.landed
     )
-    return (*withdrawn, *landed, end)
+    return (*landed, end)

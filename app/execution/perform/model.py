@@ -1,17 +1,19 @@
 """One model call: asked for, raced, streamed to whoever listens, and told as events."""
 
-import re
+import math
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, cast
 
 from app.conversation import Message, StopReason, ToolCall, Usage, UsageSource, clean_json, replace_surrogates
-from app.errors import AdkError, ProviderError
+from app.errors import AdkError, LeaseLost, ProviderError, StoreUnavailable
 from app.events import AnyEvent, AttemptFailed, ModelCall, ModelFellBack, ModelResponded, WorkOrphaned
 from app.execution.perform.asks import Answer, ask_guardrails, ask_hooks
 from app.execution.perform.context import DriveContext
 from app.execution.perform.prompting import build_prompt
 from app.execution.perform.prompts import ReadyPrompt
+from app.execution.perform.words import is_free_code, text_of
 from app.execution.race import Cut, CutOff
 from app.ids import mint_call_id
 from app.policy import RetryPlan
@@ -22,7 +24,8 @@ from app.run import CallModel, Plan, State
 from app.run.steps.bounds import output_spent, refuse_input, refuse_model_call
 from app.run.steps.routing import stand_in_for
 
-_CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+# What the table of ends leaves to providers.
+_PROVIDERS_CODES: Final = frozenset({"provider_error", "context_overflow", "output_truncated"})
 
 
 class Drained(Exception):
@@ -118,7 +121,17 @@ async def _call(
         return _failed(context, command, error, ready, _estimate(ready, heard))
     if isinstance(outcome, CutOff):
         return _cut_off(context, command, outcome, ready, _estimate(ready, heard))
-    return await _take(context, command, ready, outcome)
+    try:
+        return await _take(context, command, ready, outcome)
+    except (LeaseLost, StoreUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - what was answered was paid for, whatever it was
+        return _failed(context, command, error, ready, _used(outcome, ready, heard))
+
+
+def _used(outcome: ModelResponse, ready: ReadyPrompt, heard: _Heard) -> Usage:
+    usage: object = outcome.usage
+    return usage if isinstance(usage, Usage) else _estimate(ready, heard)
 
 
 async def _listen(
@@ -195,7 +208,7 @@ def _failed(
         reason=retry.reason,
         usage=spent if was_evaluated else None,
         cost=context.cost_of(ready.full_model, spent) if was_evaluated else None,
-        detail=replace_surrogates(str(error)) if is_ours else type(error).__name__,
+        detail=text_of(error) if is_ours else type(error).__name__,
         iteration=command.iteration,
         author=context.agent.name,
     )
@@ -212,9 +225,10 @@ def _failed(
 
 
 def _code_of(error: Exception) -> str:
-    """A provider may bring codes of its own, as long as they are codes."""
+    """The code of the error's class, or one of the provider's own, as long as it is a code and means nothing else."""
     code = error.code if isinstance(error, AdkError) else ""
-    return code if _CODE.fullmatch(code) else "provider_error"
+    is_genuine = isinstance(error, AdkError) and code == type(error).code
+    return code if is_genuine or code in _PROVIDERS_CODES or is_free_code(code) else "provider_error"
 
 
 def _was_evaluated(error: Exception) -> bool:
@@ -226,27 +240,17 @@ async def _take(
     context: DriveContext, command: CallModel, ready: ReadyPrompt, response: ModelResponse
 ) -> tuple[AnyEvent, ...]:
     """One group of events: the response as it stands after every check, then what the checks did to it."""
-    text = replace_surrogates(response.content)
-    answer = Answer(content=text)
-    if text:
-        answer = await ask_hooks(context, HookPoint.AFTER_MODEL_RESPONSE, text, iteration=command.iteration)
-        if not answer.stops:
-            guarded = await ask_guardrails(context, context.guardrails, "output", answer.content)
-            answer = replace(guarded, events=(*answer.events, *guarded.events))
-        if not answer.stops and not response.tool_calls:
-            last = await ask_hooks(
-                context, HookPoint.BEFORE_OUTPUT_VALIDATION, answer.content, iteration=command.iteration
-            )
-            answer = replace(last, events=(*answer.events, *last.events))
+    answer = await _check(context, command, response)
+    timing = response.timing
     responded = ModelResponded(
         attempt=command.attempt,
         text=None if answer.stops else answer.content,
         tool_calls=() if answer.stops else _mint(command.iteration, response.tool_calls),
         stop_reason=response.stop_reason,
         usage=response.usage,
-        queue_seconds=response.timing.queue_seconds,
-        first_token_seconds=response.timing.first_token_seconds,
-        generation_seconds=response.timing.generation_seconds,
+        queue_seconds=_seconds(timing.queue_seconds),
+        first_token_seconds=_seconds(timing.first_token_seconds),
+        generation_seconds=_seconds(timing.generation_seconds),
         cost=context.cost_of(ready.full_model, response.usage),
         # A cut answer is never shown as a whole one.
         final=not (response.tool_calls or answer.stops or response.stop_reason is StopReason.LENGTH),
@@ -261,11 +265,29 @@ async def _take(
     return (responded, *answer.events)
 
 
+async def _check(context: DriveContext, command: CallModel, response: ModelResponse) -> Answer:
+    """Asks the hooks about every response, and guardrails where there is text."""
+    text = replace_surrogates(response.content)
+    answer = await ask_hooks(context, HookPoint.AFTER_MODEL_RESPONSE, text, iteration=command.iteration)
+    if answer.content and not answer.stops:
+        guarded = await ask_guardrails(context, context.guardrails, "output", answer.content)
+        answer = replace(guarded, events=(*answer.events, *guarded.events))
+    if answer.content and not answer.stops and not response.tool_calls:
+        last = await ask_hooks(context, HookPoint.BEFORE_OUTPUT_VALIDATION, answer.content, iteration=command.iteration)
+        answer = replace(last, events=(*answer.events, *last.events))
+    return answer
+
+
+def _seconds(measured: float) -> float:
+    """A time that a log can hold."""
+    return measured if math.isfinite(measured) else 0.0
+
+
 def _mint(iteration: int, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """The loop's own ids; of calls that share the provider's id the first one wins."""
-    first_of: dict[str, ToolCall] = {}
+    first_of: dict[str | int, ToolCall] = {}
     for position, call in enumerate(calls):
-        first_of.setdefault(call.provider_call_id or call.call_id or f"#{position}", call)
+        first_of.setdefault(call.provider_call_id or call.call_id or position, call)
     return tuple(
         ToolCall(
             call_id=mint_call_id(iteration, number),
@@ -286,18 +308,24 @@ class _HookedMessages:
 
 
 async def _ask_about_messages(context: DriveContext, ready: ReadyPrompt, iteration: int) -> _HookedMessages:
-    """Each message of the conversation is asked about at each call: a rewrite is never stored, so it has to be made
-    again, and is then the same text in the same place of the prefix."""
+    """Each message but the author's instructions is asked about at each call: a rewrite is never stored, so it has to
+    be made again, and is then the same text in the same place of the prefix. A call without any text is asked about
+    too: no call goes out that nobody was asked about."""
+    ask = partial(ask_hooks, context, HookPoint.BEFORE_MODEL_CALL, iteration=iteration, model=ready.full_model)
     messages: list[Message] = []
     events: list[AnyEvent] = []
+    was_asked = False
     for layer, message in ready.prompt.layers:
-        if layer is PromptLayer.CONVERSATION and message.content:
-            answer = await ask_hooks(
-                context, HookPoint.BEFORE_MODEL_CALL, message.content, iteration=iteration, model=ready.full_model
-            )
+        if layer is not PromptLayer.SYSTEM and message.content:
+            answer = await ask(message.content)
+            was_asked = True
             events.extend(answer.events)
             if answer.stops:
                 return _HookedMessages(messages=(), events=tuple(events), stop=True)
             message = message.model_copy(update={"content": answer.content})
         messages.append(message)
+    if not was_asked:
+        answer = await ask("")
+        events.extend(answer.events)
+        return _HookedMessages(messages=tuple(messages), events=tuple(events), stop=answer.stops)
     return _HookedMessages(messages=tuple(messages), events=tuple(events), stop=False)

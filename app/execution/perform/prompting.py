@@ -34,8 +34,12 @@ async def _check_input(context: DriveContext) -> tuple[AnyEvent, ...]:
     if not found.stops:
         guarded = await ask_guardrails(context, context.guardrails, "input", found.content)
         found = replace(guarded, events=(*found.events, *guarded.events))
+    if found.content == newest.content and found.stops:
+        return found.events
     if found.content == newest.content:
-        return found.events if found.stops else ()
+        # Changed and changed back: both are told.
+        await context.journal.append(*found.events)
+        return ()
     # Also where a later check refuses: what was removed before that stays removed.
     rewritten = newest.model_copy(update={"content": found.content})
     was_text = isinstance(context.journal.input, str)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -40,6 +41,23 @@ class ReadyPrompt:
     def tokens(self) -> int:
         return sum(size.tokens for size in self.sizes)
 
+    def with_conversation(self, conversation: Sequence[Message]) -> "ReadyPrompt":
+        """The same prompt with another conversation."""
+        prompt = self.prompt.with_conversation(conversation)
+        return replace(self, prompt=prompt, sizes=_measure(prompt, self.count))
+
+    def continued(self, said: Sequence[Message]) -> "ReadyPrompt":
+        """The same prompt with more behind it, which alone is looked at and counted."""
+        prompt = self.prompt.continued(said)
+        *others, spoken = self.sizes
+        more = [message for _, message in prompt.layers[len(self.prompt.layers) :]]
+        grown = LayerSize(
+            layer=spoken.layer,
+            messages=spoken.messages + len(more),
+            tokens=spoken.tokens + sum(self.count(message.content) for message in more),
+        )
+        return replace(self, prompt=prompt, sizes=(*others, grown))
+
 
 class PromptMaker:
     """Makes the prompts of one run: for each model one is assembled, and then only continued."""
@@ -56,7 +74,7 @@ class PromptMaker:
         self._models = models
         self._tools = tools
         self._given = given
-        self._first: dict[str | None, ReadyPrompt] = {}
+        self._latest: dict[str | None, tuple[tuple[Message, ...], ReadyPrompt]] = {}
 
     async def make(self, conversation: tuple[Message, ...], *, model: str | None = None) -> ReadyPrompt:
         """The prompt with this conversation, for the named model or the agent's own. Raises ConfigurationError for a
@@ -69,12 +87,17 @@ class PromptMaker:
         return await asyncio.to_thread(self._make, conversation, chosen)
 
     def _make(self, conversation: tuple[Message, ...], model: str | None) -> ReadyPrompt:
-        first = self._first.get(model)
-        if first is None:
-            first = self._first[model] = self._begin(conversation, model)
-            return first
-        prompt = first.prompt.with_conversation(conversation)
-        return replace(first, prompt=prompt, sizes=_measure(prompt, first.count))
+        if model not in self._latest:
+            ready = self._begin(conversation, model)
+        else:
+            before, latest = self._latest[model]
+            said = conversation[len(before) :]
+            if _is_whole(latest, before) and conversation[: len(before)] == before:
+                ready = latest.continued(said)
+            else:
+                ready = latest.with_conversation(conversation)
+        self._latest[model] = (conversation, ready)
+        return ready
 
     def _begin(self, conversation: tuple[Message, ...], model: str | None) -> ReadyPrompt:
         provider, own_name = self._models.resolve(model)
@@ -103,6 +126,11 @@ class PromptMaker:
             room_tokens=None if window is None else window - window // _ANSWERS_PART,
             count=count,
         )
+
+
+def _is_whole(ready: ReadyPrompt, conversation: tuple[Message, ...]) -> bool:
+    """Whether no call of the conversation waits for its result: where one does, a stand-in is the last message."""
+    return not conversation or ready.prompt.layers[-1][1] is conversation[-1]
 
 
 def _measure(prompt: Prompt, count: CountTokens) -> tuple[LayerSize, ...]:

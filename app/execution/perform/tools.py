@@ -5,8 +5,10 @@ the card twice.
 """
 
 import asyncio
+import copy
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from app.agents import ToolFailurePolicy
 from app.conversation import OUTCOME_UNKNOWN, ToolCall, replace_surrogates
@@ -30,6 +32,7 @@ from app.events.body import Actions
 from app.execution.perform.asks import ask_hooks, inspect_result
 from app.execution.perform.context import DriveContext
 from app.execution.perform.shared_state import SharedState
+from app.execution.perform.words import is_free_code, text_of
 from app.execution.race import Cut, CutOff
 from app.policy import Effect, Indeterminate, RetryPlan, idempotency_key
 from app.ports.hooks import HookPoint
@@ -37,6 +40,7 @@ from app.ports.tools import Tool, ToolContext
 from app.prompt import wrap_untrusted
 from app.run import DispatchTool, Plan
 from app.run.steps.calls import may_repeat
+from app.run.transitions import label_of
 
 
 async def dispatch_tools(
@@ -57,12 +61,41 @@ async def dispatch_tools(
 
 
 def _in_order(events: Sequence[AnyEvent]) -> tuple[AnyEvent, ...]:
-    """Whatever ends the run comes after the outcomes of all the calls that were out with it, and once."""
-    endings = [event for event in events if isinstance(event, _ENDINGS)]
-    return (*(event for event in events if not isinstance(event, _ENDINGS)), *endings[:1])
+    """In the model's order. What ends the run by name comes once, the first by its rank: after the outcomes of the
+    calls that were out with it, and before those that would end it too."""
+    outcomes = [event for event in events if not isinstance(event, _ENDINGS)]
+    endings = sorted((event for event in events if isinstance(event, _ENDINGS)), key=_rank)[:1]
+    if not endings:
+        return tuple(outcomes)
+    told = [event for event in outcomes if not _is_fatal(event)]
+    return (*told, *endings, *(event for event in outcomes if _is_fatal(event)))
 
 
-_ENDINGS = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookRefusal)
+_ENDINGS: Final = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookRefusal)
+
+
+def _rank(event: AnyEvent) -> int:
+    return [isinstance(event, kind) for kind in _ENDINGS].index(True)
+
+
+def _is_fatal(event: AnyEvent) -> bool:
+    return label_of(event).endswith(":fatal")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Told:
+    """What the model is told of a call, and the events that belong before and after its outcome."""
+
+    text: str
+    signals: tuple[str, ...]
+    before: tuple[AnyEvent, ...] = ()
+    after: tuple[AnyEvent, ...] = ()
+
+
+def _own_code(error: Exception) -> str:
+    """A tool may bring codes of its own, as long as they are codes and mean nothing else."""
+    code = error.code if isinstance(error, ToolExecutionError) else ""
+    return code if is_free_code(code) else "tool_failed"
 
 
 def _prepare(context: DriveContext, planned: Plan, command: DispatchTool) -> "_Dispatch":
@@ -107,11 +140,11 @@ class _Dispatch:
             outcome = await context.racetrack.race(work, context.bounds(min(ceilings, default=None)))
         except CancelledError as error:
             # What ends the run is the cancel, also where a tool's failure would.
-            return (self._failed(error).model_copy(update={"fatal": False}), self._cancelled_by_tool(error))
+            return (*await self._failed(error, fatal=False), self._cancelled_by_tool(error))
         except Exception as error:  # noqa: BLE001 - becomes tool_error
-            return self._raised(error)
+            return await self._raised(error)
         if isinstance(outcome, CutOff):
-            return self._cut_off(outcome)
+            return await self._cut_off(outcome)
         return await self._succeeded(outcome)
 
     def _tool_context(self) -> ToolContext:
@@ -133,25 +166,30 @@ class _Dispatch:
         )
 
     async def _succeeded(self, returned: str) -> tuple[AnyEvent, ...]:
-        text = replace_surrogates(returned)
-        answer = await ask_hooks(self._context, HookPoint.AFTER_TOOL_RESULT, text, tool=self._call.name)
-        limit = self._context.agent.max_tool_result_chars
-        kept = answer.content[:limit]
-        if answer.stops:
-            # The call ran: its outcome is on record even where a hook withholds what it said.
-            kept = "The result was withheld."
-        signals = await inspect_result(self._context, kept)
+        told = await self._tell(returned)
         result = ToolResult(
             call_id=self._call.call_id,
             name=self._call.name,
-            content=wrap_untrusted(kept, source="tool_result", flagged=signals),
-            signals=signals,
+            content=wrap_untrusted(told.text, source="tool_result", flagged=told.signals),
+            signals=told.signals,
             iteration=self._iteration,
             author=self._context.agent.name,
         )
-        changed = self._state_delta()
-        if answer.stops or len(answer.content) <= limit:
-            return (*changed, result, *answer.events)
+        return (*self._state_delta(), *told.before, result, *told.after)
+
+    async def _tell(self, said: str) -> "_Told":
+        """What the model is told of what the call said, of a failure too: after the hooks, no longer than it may be,
+        and looked through for instructions. The call ran: its outcome is on record even where a hook withholds the
+        rest."""
+        text = replace_surrogates(said)
+        answer = await ask_hooks(self._context, HookPoint.AFTER_TOOL_RESULT, text, tool=self._call.name)
+        limit = self._context.agent.max_tool_result_chars
+        kept = "The result was withheld." if answer.stops else answer.content[:limit]
+        signals = await inspect_result(self._context, kept)
+        if answer.stops:
+            return _Told(text=kept, signals=signals, after=answer.events)
+        if len(answer.content) <= limit:
+            return _Told(text=kept, signals=signals, before=answer.events)
         truncated = ToolResultTruncated(
             call_id=self._call.call_id,
             name=self._call.name,
@@ -160,7 +198,7 @@ class _Dispatch:
             iteration=self._iteration,
             author=self._context.agent.name,
         )
-        return (*changed, *answer.events, truncated, result)
+        return _Told(text=kept, signals=signals, before=(*answer.events, truncated))
 
     def _state_delta(self) -> tuple[StateDelta, ...]:
         changes = self._state.changes()
@@ -171,7 +209,7 @@ class _Dispatch:
         )
         return (delta,)
 
-    def _raised(self, error: Exception) -> tuple[AnyEvent, ...]:
+    async def _raised(self, error: Exception) -> tuple[AnyEvent, ...]:
         """Only a tool that the agent declares idempotent is tried again: an exception says nothing of its effect."""
         context = self._context
         is_declared = self._call.name in context.agent.idempotent_tools
@@ -196,28 +234,31 @@ class _Dispatch:
             iteration=self._iteration,
             author=context.agent.name,
         )
-        return (attempt,) if retry.delay_seconds is not None else (attempt, self._failed(error))
+        return (attempt,) if retry.delay_seconds is not None else (attempt, *await self._failed(error))
 
-    def _failed(self, error: Exception) -> ToolFailed:
-        told = f"The tool failed: {type(error).__name__}: {replace_surrogates(str(error))}"
-        limit = self._context.agent.max_tool_result_chars
-        return ToolFailed(
+    async def _failed(self, error: Exception, *, fatal: bool | None = None) -> tuple[AnyEvent, ...]:
+        """``fatal`` None: as the agent's author wants it."""
+        told = await self._tell(f"The tool failed: {type(error).__name__}: {text_of(error)}")
+        fails_run = self._context.agent.on_tool_error is ToolFailurePolicy.FAIL_RUN
+        failed = ToolFailed(
             call_id=self._call.call_id,
             name=self._call.name,
-            code=error.code if isinstance(error, ToolExecutionError) else "tool_failed",
-            content=wrap_untrusted(told[:limit], source="tool_error"),
+            code=_own_code(error),
+            content=wrap_untrusted(told.text, source="tool_error", flagged=told.signals),
+            signals=told.signals,
             retry_safe=may_repeat(self._context.spec, self._call.name),
-            fatal=self._context.agent.on_tool_error is ToolFailurePolicy.FAIL_RUN,
+            fatal=fails_run if fatal is None else fatal,
             detail=type(error).__name__,
             iteration=self._iteration,
             author=self._context.agent.name,
         )
+        return (*told.before, failed, *told.after)
 
     def _cancelled_by_tool(self, error: CancelledError) -> CancellationRequested:
-        reason = f"{self._call.name}: {replace_surrogates(str(error))}"
+        reason = f"{self._call.name}: {text_of(error)}"
         return CancellationRequested(reason=reason, iteration=self._iteration, author=self._context.agent.name)
 
-    def _cut_off(self, cut_off: CutOff) -> tuple[AnyEvent, ...]:
+    async def _cut_off(self, cut_off: CutOff) -> tuple[AnyEvent, ...]:
         """A call that was cut off after it went out is not known to have failed."""
         ceiling = self._context.deadlines.tool_call_seconds
         own = self._tool.timeout_seconds
@@ -227,23 +268,20 @@ class _Dispatch:
         )
         orphaned = (orphan,) if cut_off.orphaned else ()
         if is_own_timeout:
-            return (*orphaned, *self._timed_out())
+            return (*orphaned, *await self._timed_out())
         step_seconds = ceiling if own is None or (ceiling is not None and ceiling < own) else own
         ended = self._context.ended_by(cut_off.cut, what="tool_call", step_seconds=step_seconds)
         if may_repeat(self._context.spec, self._call.name):
-            return (*orphaned, self._interrupted(), ended)
+            interrupted = InterruptedError("the call was cut off, and is safe to make again")
+            return (*orphaned, *await self._failed(interrupted, fatal=False), ended)
         return (*orphaned, self._indeterminate(told=OUTCOME_UNKNOWN), ended)
 
-    def _timed_out(self) -> tuple[AnyEvent, ...]:
+    async def _timed_out(self) -> tuple[AnyEvent, ...]:
         """The tool's own timeout ends a call, not a run: unless nobody can know what a ``once`` tool did."""
         if may_repeat(self._context.spec, self._call.name):
-            return self._raised(TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds"))
+            return await self._raised(TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds"))
         surfaces = self._context.agent.on_indeterminate is Indeterminate.SURFACE
         return (self._indeterminate(told=f"The call timed out. {OUTCOME_UNKNOWN}" if surfaces else None),)
-
-    def _interrupted(self) -> ToolFailed:
-        failed = self._failed(InterruptedError("the call was cut off, and is safe to make again"))
-        return failed.model_copy(update={"fatal": False})
 
     def _indeterminate(self, *, told: str | None) -> ToolIndeterminate:
         return ToolIndeterminate(
@@ -259,6 +297,9 @@ class _Dispatch:
 async def _call(tool: Tool, arguments: dict[str, Any], context: ToolContext, state: SharedState) -> str:
     """The coroutine that a race can own. The tool is called inside it: one that raises before it returns an awaitable
     has failed like any other, and one that was cut off before it began was not called."""
-    result = await tool.call(arguments, context)
+    # A copy: what the tool makes of it is not what was asked for, and that is what a retry and the log go by.
+    result: object = await tool.call(copy.deepcopy(arguments), context)
     state.check()
+    if not isinstance(result, str):
+        raise TypeError(f"a tool returns text, not a {type(result).__name__}")
     return result

@@ -10,6 +10,8 @@ from app.run.commands import DispatchTool, DispatchTools
 from app.run.spec import RunSpec
 from app.run.state import CallProgress, CallStatus, State
 
+_NOT_AGAIN: Final = "The call failed and was not made again."
+_ENDED_FIRST: Final = "the run ended before the call could be made again"
 _LOST: Final = "the process that dispatched the call was lost before it recorded an outcome"
 
 
@@ -49,38 +51,41 @@ def settle_orphan(spec: RunSpec, state: State, progress: CallProgress) -> ToolIn
     return _indeterminate(spec, state, progress.call, told=told)
 
 
-def give_up_orphans(spec: RunSpec, state: State) -> tuple[AnyEvent, ...]:
-    """What is recorded of every orphan where something else ends the run: told, so that it does not name the end.
-    Nobody has to answer any more whether it may go out again."""
-    orphans = [progress for progress in state.open_calls if is_orphaned(state, progress)]
-    return tuple(event for progress in orphans for event in _give_up(spec, state, progress))
+def close_open_calls(spec: RunSpec, state: State) -> tuple[AnyEvent, ...]:
+    """What is recorded of calls that are still open where something else ends the run: nobody has to answer any more,
+    and a call that went out has an outcome. It is told, so that it does not name the end."""
+    return tuple(event for progress in state.open_calls for event in _close(spec, state, progress))
 
 
-def _give_up(spec: RunSpec, state: State, progress: CallProgress) -> tuple[AnyEvent, ...]:
-    outcome = _outcome_of(spec, state, progress.call)
-    if not progress.waits_for_approval or progress.approval_id is None:
-        return (outcome,)
-    withdrawn = ApprovalDenied(
-        call_id=progress.call.call_id,
-        name=progress.call.name,
-        approval_id=progress.approval_id,
-        cause="cancelled",
-        iteration=state.iteration,
-        author=spec.agent.name,
-    )
-    return (withdrawn, outcome)
+def _close(spec: RunSpec, state: State, progress: CallProgress) -> tuple[AnyEvent, ...]:
+    closed: list[AnyEvent] = []
+    if progress.waits_for_approval and progress.approval_id is not None:
+        withdrawn = ApprovalDenied(
+            call_id=progress.call.call_id,
+            name=progress.call.name,
+            approval_id=progress.approval_id,
+            cause="cancelled",
+            iteration=state.iteration,
+            author=spec.agent.name,
+        )
+        closed.append(withdrawn)
+    if progress.status is CallStatus.DISPATCHED and not may_repeat(spec, progress.call.name):
+        closed.append(_indeterminate(spec, state, progress.call, told=OUTCOME_UNKNOWN))
+    elif progress.status is CallStatus.DISPATCHED:
+        closed.append(_failed(spec, state, progress.call, told=OUTCOME_UNKNOWN, detail=_LOST))
+    elif progress.dispatches > 0:
+        closed.append(_failed(spec, state, progress.call, told=_NOT_AGAIN, detail=_ENDED_FIRST))
+    return tuple(closed)
 
 
-def _outcome_of(spec: RunSpec, state: State, call: ToolCall) -> ToolIndeterminate | ToolFailed:
-    if not may_repeat(spec, call.name):
-        return _indeterminate(spec, state, call, told=OUTCOME_UNKNOWN)
+def _failed(spec: RunSpec, state: State, call: ToolCall, *, told: str, detail: str) -> ToolFailed:
     return ToolFailed(
         call_id=call.call_id,
         name=call.name,
         code="tool_failed",
-        content=OUTCOME_UNKNOWN,
+        content=told,
         retry_safe=True,
-        detail=_LOST,
+        detail=detail,
         iteration=state.iteration,
         author=spec.agent.name,
     )
