@@ -164,7 +164,7 @@ def _state_as_written(evidence: Evidence) -> Complaints:
                 if found is not None and found != stored:
                     yield f"{body.call_id} found {found}, where the log holds {stored}"
             case ToolResult():
-                written.update(evidence.wrote[(body.call_id, dispatches[body.call_id])])
+                written.update(evidence.wrote.get((body.call_id, dispatches.get(body.call_id, 0)), {}))
     if stored != written:
         yield f"the log holds {stored}, the tools wrote {written}"
 

@@ -32,7 +32,7 @@ async def begin_stalled_model(stall: Stall, deadlines: DeadlineConfig | None = N
 
 
 async def begin_stalled_tool(
-    effect: Effect,
+    effect: Effect | None,
     *,
     timeout_seconds: float | None = None,
     deadlines: DeadlineConfig | None = None,

@@ -71,6 +71,7 @@ async def test_hooks_are_asked_in_the_order_of_the_loop() -> None:
     assert [subject.point for subject in hook.asked] == [
         HookPoint.BEFORE_PROMPT_ASSEMBLY,
         HookPoint.BEFORE_MODEL_CALL,
+        HookPoint.AFTER_MODEL_RESPONSE,
         HookPoint.BEFORE_TOOL_DISPATCH,
         HookPoint.AFTER_TOOL_RESULT,
         HookPoint.BEFORE_MODEL_CALL,
