@@ -299,7 +299,8 @@ class AgentRunner:
             self._suspensions.keep(kept)
         if not self._keeps_ended:
             self._checkpoints.forget(kept.new.run_id)
-        if kept.state.is_over and kept.start.holder is not None:
+        can_go_on = self._keeps_ended or (self._suspensions is not None and self._suspensions.find_run(kept.new.run_id))
+        if (kept.state.is_over or not can_go_on) and kept.start.holder is not None:
             for budget in kept.start.budgets:
                 budget.release(kept.start.holder)
 

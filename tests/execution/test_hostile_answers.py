@@ -214,6 +214,23 @@ async def test_a_response_without_figures_is_charged_by_an_estimate() -> None:
     assert (run.state, run.usage.input_tokens > 0) == (RunState.FAILED, True)
 
 
+class Yields(WholeProvider):
+    """Ends its stream with whatever it was given."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
+        yield self._answer
+
+
+@pytest.mark.parametrize("answer", [None, "Well.", {"content": "Well."}], ids=["nothing", "a text", "a dict"])
+async def test_what_is_no_response_at_all_is_a_failure_of_the_model_and_is_charged_by_an_estimate(answer: Any) -> None:
+    run = await AgentRunner(provider=Yields(answer)).run(clerk(), "Go.", tenant="acme")
+    assert (run.state, run.error_code, run.usage.input_tokens > 0) == (RunState.FAILED, "provider_error", True)
+
+
 NO_TIME = {"nan": float("nan"), "infinite": float("inf"), "negative infinite": float("-inf")}
 
 

@@ -318,6 +318,12 @@ async def test_whatever_an_inspection_raises_the_result_is_marked(error: type[Ba
     assert (run.state, len(one(run, ToolResult).signals)) == (RunState.COMPLETED, 1)
 
 
+@pytest.mark.parametrize("found", [None, 5, (1,)], ids=["nothing", "a number", "numbers"])
+async def test_an_inspection_that_names_no_signals_has_failed_and_the_result_is_marked(found: Any) -> None:
+    run = await looking(**guarded(Inspects(lambda _: found))).run(looker(guardrails=("guard",)))
+    assert (run.state, len(one(run, ToolResult).signals)) == (RunState.COMPLETED, 1)
+
+
 async def test_an_inspection_that_does_not_end_is_let_go_and_the_result_is_marked() -> None:
     clock, ponders = FakeClock(auto_advance=False), Ponders()
     office = looking(clock=clock, deadlines=DeadlineConfig(hook_seconds=2), **guarded(Inspects(ponders)))

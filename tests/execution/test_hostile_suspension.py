@@ -41,14 +41,9 @@ from tests.execution.fakes import Recorder, Stall, call, make_tool, say
 from tests.execution.support import clerk
 
 
-def suspending(**fields: Any) -> Office:
+def suspending(store: SuspensionStore | None = None, **fields: Any) -> Office:
     """A process that keeps suspended runs, and no others."""
-    return paying(gate=DeferringGate(), suspensions=SuspensionStore(), **fields)
-
-
-def pending(office: Office) -> list[str]:
-    store: SuspensionStore = office.runner._suspensions  # type: ignore[assignment]
-    return [record.approval_id for record in store.pending()]
+    return paying(gate=DeferringGate(), suspensions=store or SuspensionStore(), **fields)
 
 
 # --- whoever may stop it ---------------------------------------------------------------------------------------------
@@ -132,10 +127,11 @@ async def test_a_suspended_run_can_be_ended_by_its_id() -> None:
 
 
 async def test_ending_it_closes_every_question_that_it_had() -> None:
-    office = Stores().office(pays(1, 2), say("Well."))
+    stores = Stores()
+    office = stores.office(pays(1, 2), say("Well."))
     run = await office.runner.cancel((await office.run()).run_id)
     assert [denied.cause for denied in every(run, ApprovalDenied)] == ["cancelled", "cancelled"]
-    assert pending(office) == []
+    assert stores.suspensions.pending() == ()
 
 
 async def test_a_decision_about_a_run_that_was_ended_is_refused() -> None:
@@ -190,9 +186,10 @@ async def test_a_child_that_would_wait_for_a_person_is_a_tool_that_failed() -> N
 
 
 async def test_nothing_of_a_child_that_would_wait_is_left_to_be_decided() -> None:
-    child = suspending()
+    store = SuspensionStore()
+    child = suspending(store)
     await delegate(child)
-    assert (pending(child), child.paid) == ([], [])
+    assert (store.pending(), child.paid) == ((), [])
 
 
 async def test_no_decision_makes_a_child_act_after_its_caller_was_told_that_it_failed() -> None:
@@ -270,12 +267,13 @@ async def test_a_run_that_was_interrupted_after_it_was_decided_goes_on_by_its_id
 
 
 async def test_a_run_that_ended_after_it_was_suspended_is_kept_by_nobody() -> None:
-    office = suspending()
+    store = SuspensionStore()
+    office = suspending(store)
     waiting = await office.run()
     await office.runner.resume_with_decision(granting(waiting))
     with pytest.raises(ConfigurationError):
         await office.runner.resume(waiting.run_id)
-    assert pending(office) == []
+    assert store.pending() == ()
 
 
 async def test_a_suspended_run_that_is_asked_to_go_on_undecided_waits_on() -> None:
@@ -289,11 +287,12 @@ async def test_a_suspended_run_that_is_asked_to_go_on_undecided_waits_on() -> No
 
 
 async def test_the_id_of_a_suspended_run_is_taken() -> None:
-    office = suspending()
+    store = SuspensionStore()
+    office = suspending(store)
     await office.run(run_id="nightly")
     with pytest.raises(ConfigurationError):
         await office.run(run_id="nightly")
-    assert (len(pending(office)), len(office.provider.requests)) == (1, 1)
+    assert (len(store.pending()), len(office.provider.requests)) == (1, 1)
 
 
 async def test_a_run_that_was_refused_for_its_id_does_not_harm_the_one_that_has_it() -> None:

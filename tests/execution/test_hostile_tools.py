@@ -13,6 +13,9 @@ from app import (
     CancelledError,
     ConcurrencyConfig,
     Effect,
+    HookChain,
+    HookDecision,
+    HookPoint,
     RetryConfig,
     Run,
     RunState,
@@ -27,10 +30,11 @@ from app.providers import ScriptedCall, ScriptedProvider, ScriptedStep
 from app.run.causes import STATE_BY_CODE
 from app.testing import FakeClock, SequentialIds
 from tests.execution.desk import Office, every, kinds, one, read_by_model
-from tests.execution.fakes import Recorder, Stall, call, calls, make_tool, say
+from tests.execution.fakes import HookSays, Recorder, Stall, call, calls, make_tool, say
 from tests.execution.support import clerk
 
 TOO_LONG = 10**5_000
+LONGEST = 10**4_300 - 1
 TWICE = RetryConfig(max_attempts=2)
 OUTCOMES = ("tool_result", "tool_error", "tool_refused", "tool_indeterminate")
 
@@ -44,6 +48,13 @@ class Mute(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+class Loud(Exception):
+    """An error that ends more than itself when it is written down."""
+
+    def __str__(self) -> str:
+        raise Weird
 
 
 class Meddler:
@@ -118,15 +129,17 @@ async def test_arguments_with_a_number_too_long_to_write_never_reach_the_tool() 
     assert (run.state, run.error_code, tool.calls) == (RunState.FAILED, "schema_violation", [])
 
 
-async def test_a_run_with_a_number_too_long_to_write_comes_back_from_json() -> None:
-    run = await Office(call("look", amount=TOO_LONG), say("Well.")).run(looker())
-    assert Run.model_validate_json(run.model_dump_json()) == run
-
-
-async def test_a_long_number_that_can_be_written_is_an_argument_like_any_other() -> None:
+@pytest.mark.parametrize("amount", [LONGEST, -LONGEST], ids=["more", "less"])
+async def test_the_longest_number_that_can_be_written_is_an_argument_like_any_other(amount: int) -> None:
     tool = Recorder()
-    run = await Office(call("look", amount=10**4_000), say("Well."), look=tool).run(looker())
-    assert (run.state, tool.calls) == (RunState.COMPLETED, [{"amount": 10**4_000}])
+    run = await Office(call("look", amount=amount), say("Well."), look=tool).run(looker())
+    assert (run.state, tool.calls) == (RunState.COMPLETED, [{"amount": amount}])
+
+
+@pytest.mark.parametrize("amount", [LONGEST + 1, -LONGEST - 1], ids=["more", "less"])
+async def test_one_more_than_the_longest_number_is_no_argument(amount: int) -> None:
+    run = await Office(call("look", amount=amount), say("Well.")).run(looker())
+    assert (run.state, run.error_code) == (RunState.FAILED, "schema_violation")
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -177,8 +190,9 @@ async def test_whatever_a_tool_raises_is_its_failure_and_the_run_goes_on(error: 
     assert (run.state, one(run, ToolFailed).code, run.output) == (RunState.COMPLETED, "tool_failed", "Well.")
 
 
-async def test_an_error_without_words_is_a_failure_like_any_other() -> None:
-    run = await look(raising(Mute()))
+@pytest.mark.parametrize("error", [Mute, Loud])
+async def test_an_error_without_words_is_a_failure_like_any_other(error: type[Exception]) -> None:
+    run = await look(raising(error()))
     assert (run.state, one(run, ToolFailed).code) == (RunState.COMPLETED, "tool_failed")
 
 
@@ -271,6 +285,19 @@ async def test_a_tool_that_stops_the_run_names_the_end_also_where_another_one_ti
     run = await running
     assert (run.state, run.error_code) == (RunState.CANCELLED, "cancelled")
     assert outcomes(run) == {"call_1_1": ["tool_error"], "call_1_2": ["tool_indeterminate"]}
+
+
+async def test_a_tool_that_stops_the_run_names_the_end_also_where_a_hook_refused_what_another_one_said() -> None:
+    hook = HookSays(HookPoint.AFTER_TOOL_RESULT, says=lambda _: HookDecision.refuse("no"))
+    runner = together(
+        both(),
+        runner={"hooks": HookChain([hook])},
+        one={"call": Recorder()},
+        two={"call": raising(CancelledError("stop"))},
+    )
+    run = await runner.run(pair(), "Go.", tenant="acme")
+    assert (run.state, run.error_code) == (RunState.CANCELLED, "cancelled")
+    assert outcomes(run) == {"call_1_1": ["tool_result"], "call_1_2": ["tool_error"]}
 
 
 async def test_a_broken_result_does_not_cost_its_neighbour_its_outcome() -> None:

@@ -120,18 +120,21 @@ async def inspect_result(context: DriveContext, text: str) -> tuple[str, ...]:
     for guardrail in context.guardrails:
         if not isinstance(guardrail, Inspector):
             continue
-        # In a thread, since it may take its time over a long text.
-        looking = asyncio.to_thread(guardrail.inspect, text)
         try:
-            found = await context.racetrack.race(looking, context.bounds(_hook_seconds(context)))
+            found = await context.racetrack.race(_look(guardrail, text), context.bounds(_hook_seconds(context)))
         except Exception as error:  # noqa: BLE001 - fails closed
             signals.append(f"{guardrail.name} failed: {type(error).__name__}")
             continue
         if isinstance(found, CutOff):
             signals.append(f"{guardrail.name} did not finish")
         else:
-            signals.extend(replace_surrogates(signal) for signal in found)
+            signals.extend(found)
     return tuple(signals)
+
+
+async def _look(guardrail: Inspector, text: str) -> list[str]:
+    """In a thread, since it may take its time over a long text."""
+    return [replace_surrogates(signal) for signal in await asyncio.to_thread(guardrail.inspect, text)]
 
 
 async def _ask_one(

@@ -143,14 +143,17 @@ async def _listen(
     feed.announce_attempt(run_id, iteration=command.iteration, attempt=command.attempt)
     # A provider's stream is an async generator: closed here and now, so that a cut generation stops at once.
     async with aclosing(ready.provider.stream(request)) as stream:
-        async for item in stream:
+        async for streamed in stream:
+            item: object = streamed
             if isinstance(item, TextDelta):
                 heard.chars += len(item.text)
                 if is_shown:
                     text = replace_surrogates(item.text)
                     feed.announce_text(run_id, iteration=command.iteration, attempt=command.attempt, text=text)
-            else:
+            elif isinstance(item, ModelResponse):
                 return item
+            else:
+                break
     raise ProviderError("the provider's stream ended without a response", status=502)
 
 

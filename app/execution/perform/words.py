@@ -13,7 +13,7 @@ def text_of(error: BaseException) -> str:
     """What an error says; its type where it can't say it."""
     try:
         return replace_surrogates(str(error))
-    except Exception:  # noqa: BLE001 - written by somebody else
+    except BaseException:  # noqa: BLE001 - written by somebody else
         return type(error).__name__
 
 
