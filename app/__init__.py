@@ -33,6 +33,7 @@ from app.execution.delegation import agent_tool
 from app.execution.keeping import CheckpointStore, DeferringGate, SuspensionStore
 from app.execution.run_record import Run
 from app.execution.runner import AgentRunner
+from app.execution.system import SystemClock
 from app.hooks import (
     HookChain,
     HookRegistry,
@@ -83,7 +84,15 @@ from app.prompt import (
     assemble_prompt,
     wrap_untrusted,
 )
-from app.providers import ModelRouter, ScriptedProvider, TaskRouter
+from app.providers import (
+    LlamaConfig,
+    LlamaProvider,
+    ModelRouter,
+    ScriptedCall,
+    ScriptedProvider,
+    ScriptedStep,
+    TaskRouter,
+)
 from app.tools import ToolRegistry, tool
 
 __all__ = [
@@ -129,6 +138,8 @@ __all__ = [
     "Indeterminate",
     "InjectionGuard",
     "LengthGuard",
+    "LlamaConfig",
+    "LlamaProvider",
     "LoopConfig",
     "LoopLimitError",
     "MaxIterationsError",
@@ -164,10 +175,13 @@ __all__ = [
     "RunState",
     "SchemaViolationError",
     "Scope",
+    "ScriptedCall",
     "ScriptedProvider",
+    "ScriptedStep",
     "Spend",
     "StopReason",
     "SuspensionStore",
+    "SystemClock",
     "TaskRouter",
     "TextDelta",
     "Timing",

@@ -267,7 +267,7 @@ class ToolNotAllowedError(RunError):
 
 
 class ToolExecutionError(RunError):
-    """A tool raised. The cause is chained; no result is invented."""
+    """A tool raised. What it raised is the cause; no result is invented."""
 
     code = "tool_failed"
 

@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     top_p: float = Field(default=1.0, gt=0, le=1, description="sampling of the local model, where it is not greedy")
     seed: int | None = Field(default=None, ge=0, le=2**32 - 2, description="with it, equal requests draw alike")
     max_output_tokens: int = Field(
-        default=1024, ge=1, description="output tokens of one call of the local model where no budget says less"
+        default=1024, ge=1, description="output tokens of one call of the local model; a budget may say less"
     )
     plugins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Python files or modules, separated by commas, each with `register(registry)`"

@@ -4,10 +4,11 @@ Start the service with it::
 
     RUNWRIGHT_PLUGINS=examples/plugin.py make run
 
-and give an agent what it adds, by name::
+and give an agent what it adds. These are bodies of ``PUT /agents/counter`` and ``PUT /agents/notary``; the name of an
+agent is in the path only::
 
-    {"name": "counter", "model": "example:counter", "tools": ["count_words"], "instructions": "Count."}
-    {"name": "notary", "model": "example:notary", "tools": ["add_note"], "guardrails": ["card_numbers"],
+    {"model": "example:counter", "tools": ["count_words"], "instructions": "Count."}
+    {"model": "example:notary", "tools": ["add_note"], "guardrails": ["card_numbers"],
      "instructions": "Note what you are told."}
 
 The service calls ``register`` once, at start. Whatever goes wrong in it keeps the service from starting, with the line

@@ -106,7 +106,8 @@ class Run(BaseModel, Generic[T]):
     @model_validator(mode="after")
     def _type_is_named(self) -> Self:
         is_bare = not self.__pydantic_generic_metadata__["args"]
-        if is_bare and self.output is not None and not isinstance(self.output, str):
+        # Prose is its own form: there the answer is what the model wrote.
+        if is_bare and self.output is not None and self.output != self.output_text:
             raise ValueError("the answer has a form: name its type, Run[YourType]")
         return self
 

@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -78,6 +79,8 @@ class AgentRunner:
     ) -> None:
         if (provider is None) == (models is None):
             raise ConfigurationError("a runner takes a provider or several models, and needs one of them")
+        if approvals is not None and not callable(getattr(approvals, "decide", None)):
+            raise ConfigurationError(f"an approval gate has a method decide, and {type(approvals).__name__} has none")
         if isinstance(approvals, DeferringGate) and suspensions is None:
             raise ConfigurationError("a gate that puts questions off needs a SuspensionStore to keep the runs in")
         if not _is_time(approval_ttl_seconds):
@@ -161,7 +164,7 @@ class AgentRunner:
         run_id: str | None = None,
     ) -> AsyncGenerator[RunEvent, None]:
         """The same run, event by event, as each was stored. The loop waits for a slow consumer; closing the stream
-        cancels the run."""
+        stops the run where it stands."""
         asked = Submission(
             agent=agent,
             input=input,
@@ -176,7 +179,11 @@ class AgentRunner:
             budget=budget,
             run_id=run_id,
         )
-        kept = self._admit(asked)
+        async with aclosing(self._tell(self._admit(asked))) as events:
+            async for event in events:
+                yield event
+
+    async def _tell(self, kept: KeptRun) -> AsyncGenerator[RunEvent, None]:
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         room = asyncio.Semaphore(_BUFFERED_EVENTS)
 

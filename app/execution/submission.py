@@ -61,8 +61,13 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
     pinned, retrieved = (_all_of(str, name, getattr(asked, name)) for name in ("pinned", "retrieved"))
     if parent is not None and parent.tenant_id != asked.tenant:
         raise ConfigurationError("a run is of the same tenant as the run that starts it")
+    if deployment is None:
+        # Nobody has set a ceiling: the kit's own stands back where the caller says why.
+        deployment = asked.budget if isinstance(asked.budget, UnlimitedBudget) else BudgetLimits.conservative()
+    elif isinstance(asked.budget, UnlimitedBudget):
+        raise ConfigurationError("a run can't lift the budget of its runner")
     scopes = {
-        Scope.DEPLOYMENT: _limits_of(BudgetLimits.conservative() if deployment is None else deployment),
+        Scope.DEPLOYMENT: _limits_of(deployment),
         Scope.AGENT: agent.budget,
         Scope.REQUEST: _limits_of(asked.budget),
     }
@@ -144,7 +149,7 @@ def _notes(asked: Submission, deployment: Budget) -> tuple[AnyEvent, ...]:
     author = asked.agent.name
     unlimited = [
         Warned(code="unlimited_budget", detail=budget.reason, author=author)
-        for budget in (deployment, asked.budget)
+        for budget in (deployment,)
         if isinstance(budget, UnlimitedBudget)
     ]
     if asked.agent.max_llm_calls > 0:

@@ -48,7 +48,7 @@ from app.events import (
 from app.ids import CallId
 from app.policy import Effect, call_signature
 from app.policy.prices import EXACT
-from app.run.causes import Cause
+from app.run.causes import STATE_BY_CODE, Cause
 from app.run.state import CallProgress, CallStatus, Phase, State, signature_of
 from app.run.transitions import IllegalEvent, label_of, next_phase
 
@@ -343,8 +343,12 @@ def _cause_of(state: State, body: AnyEvent) -> Cause:
             return Cause(code=body.code, detail=f"{body.hook}: {body.detail}")
         case WorkerLost():
             return Cause(code="worker_lost", detail=f"the run was recovered {body.recoveries} times")
-        case ToolRefused() | ToolFailed():
+        case ToolRefused():
             return Cause(code=body.code, detail=f"{body.name}: {body.detail}")
+        case ToolFailed():
+            # A tool's own code says what went wrong with it, not how the run ended.
+            code = body.code if body.code in STATE_BY_CODE else "tool_failed"
+            return Cause(code=code, detail=f"{body.name}: {body.detail}")
         case ToolIndeterminate():
             return Cause(code="tool_indeterminate", detail=f"{body.name}: {body.detail}")
         case AttemptFailed():

@@ -38,8 +38,9 @@ class ToolThreads:
     async def run(self, function: Callable[[], T], *, name: str) -> T:
         """Calls the function in a thread, with the caller's context variables, and waits for it.
 
-        Cancelling the wait leaves the thread running and counted. Raises what the function raises, and
-        ToolExecutionError (``tool_threads_exhausted``) when every thread is busy: the function was not called then.
+        Cancelling the wait ends nothing: it goes on until the thread does, which stays counted. Raises what the
+        function raises, and ToolExecutionError (``tool_threads_exhausted``) when every thread is busy: the function was
+        not called then.
         """
         self._take(name)
         context = contextvars.copy_context()
@@ -51,7 +52,13 @@ class ToolThreads:
         except RuntimeError as error:  # The system has no thread left.
             self._give_back()
             raise _exhausted(name, self.limit) from error
-        return await asyncio.wrap_future(outcome)
+        waiting = asyncio.wrap_future(outcome)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # A thread can't be stopped. Whoever cancelled gives it its grace time and then lets it go, and says so.
+            await asyncio.wait({waiting})
+            raise
 
     def _take(self, name: str) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from app.events import EVENT_CLASSES, EVENT_KINDS, EventBody, OutputValidated, RunEvent
 from app.ids import RunId
 
-_SEED = {
+_SPECIFIED = {
     "prompt_assembled",
     "model_call",
     "model_response",
@@ -57,7 +57,7 @@ _OWN = {
 
 
 def test_the_kinds_are_the_specifications() -> None:
-    assert EVENT_KINDS == _SEED | _OWN
+    assert EVENT_KINDS == _SPECIFIED | _OWN
 
 
 @pytest.mark.parametrize("cls", EVENT_CLASSES)

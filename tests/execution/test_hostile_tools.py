@@ -221,10 +221,10 @@ async def test_a_tool_can_not_name_the_end_of_a_run_that_is_not_its_to_name(code
     assert (run.state, run.error_code, one(run, ToolFailed).code) == (RunState.FAILED, "tool_failed", "tool_failed")
 
 
-async def test_a_tools_own_code_is_kept() -> None:
+async def test_a_tools_own_code_is_kept_with_its_failure_and_names_no_end() -> None:
     error = ToolExecutionError("no", code="no_such_trip")
     run = await look(raising(error), on_tool_error=ToolFailurePolicy.FAIL_RUN)
-    assert (run.state, run.error_code, one(run, ToolFailed).code) == (RunState.FAILED, "no_such_trip", "no_such_trip")
+    assert (run.state, run.error_code, one(run, ToolFailed).code) == (RunState.FAILED, "tool_failed", "no_such_trip")
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------

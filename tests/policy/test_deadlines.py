@@ -54,3 +54,8 @@ def test_what_remains_is_never_less_than_nothing(now: float, left: float) -> Non
 @pytest.mark.parametrize(("now", "passed"), [(9.999, False), (10, True), (10.001, True)])
 def test_a_run_must_be_over_by_its_deadline(now: float, passed: bool) -> None:
     assert Deadline(at=10).has_passed(now) is passed
+
+
+def test_a_deadline_at_no_instant_is_refused() -> None:
+    with pytest.raises(ValueError, match="not nan"):
+        Deadline(at=float("nan"))

@@ -88,8 +88,8 @@ async def ask_approval(context: DriveContext, planned: Plan, command: AskApprova
         answer = await context.racetrack.race(_answer(gate, record), bounds)
     except ConfigurationError:
         raise
-    except Exception:  # noqa: BLE001 - a gate that fails grants nothing
-        return _denied(context, record, "gate_failed", None)
+    except Exception as error:  # noqa: BLE001 - a gate that fails grants nothing
+        return _denied(context, record, "gate_failed", None, why=type(error).__name__)
     match answer:
         case CutOff(cut=Cut.STEP):
             return (*_orphan(context, answer, record), *_denied(context, record, "expired", None))
@@ -147,13 +147,13 @@ def _judge(context: DriveContext, record: ApprovalRecord, decision: ApprovalDeci
 
 
 def _denied(
-    context: DriveContext, record: ApprovalRecord, cause: Refusal, decision: ApprovalDecision | None
+    context: DriveContext, record: ApprovalRecord, cause: Refusal, decision: ApprovalDecision | None, *, why: str = ""
 ) -> tuple[AnyEvent, ...]:
     """The call is refused and the model is told, or the run ends, as the agent's author wants it."""
     calls = context.journal.state.calls
     was_out = any(progress.dispatches > 0 for progress in calls if progress.call.call_id == record.call_id)
     reason = "" if decision is None else replace_surrogates(decision.reason)
-    denied = _closed(context, record, cause, decision)
+    denied = _closed(context, record, cause, decision, why=why)
     told = _TOLD[cause]
     fails_run = context.agent.approval_denial is ApprovalDenial.FAIL_RUN
     content = f"{told}\n{wrap_untrusted(reason, source='approval')}" if reason else told
@@ -178,7 +178,7 @@ def _not_again(context: DriveContext, record: ApprovalRecord, content: str, deta
 
 
 def _closed(
-    context: DriveContext, record: ApprovalRecord, cause: Refusal, decision: ApprovalDecision | None
+    context: DriveContext, record: ApprovalRecord, cause: Refusal, decision: ApprovalDecision | None, *, why: str = ""
 ) -> ApprovalDenied:
     return ApprovalDenied(
         call_id=record.call_id,
@@ -186,7 +186,7 @@ def _closed(
         approval_id=record.approval_id,
         cause=cause,
         decided_by=None if decision is None else replace_surrogates(decision.decided_by),
-        detail="" if decision is None else replace_surrogates(decision.reason),
+        detail=why if decision is None else replace_surrogates(decision.reason),
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )

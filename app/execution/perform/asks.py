@@ -8,8 +8,18 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from app.conversation import replace_surrogates
-from app.events import AnyEvent, GuardrailRedaction, GuardrailRefusal, HookRefusal, HookRewrite, WorkOrphaned
+from app.errors import CancelledError
+from app.events import (
+    AnyEvent,
+    CancellationRequested,
+    GuardrailRedaction,
+    GuardrailRefusal,
+    HookRefusal,
+    HookRewrite,
+    WorkOrphaned,
+)
 from app.execution.perform.context import DriveContext
+from app.execution.perform.words import text_of
 from app.execution.race import CutOff
 from app.ports.hooks import Guardrail, GuardrailDecision, HookDecision, HookPoint, HookSubject, Inspector, Verdict
 
@@ -69,6 +79,8 @@ async def ask_hooks(
         decision = await _ask_one(context, HookDecision, partial(hook.decide, subject))
         if isinstance(decision, CutOff):
             return _cut_off(context, answer, decision, what="hook", name=hook.name)
+        if isinstance(decision, CancelledError):
+            return _stopped(answer, _cancelled_by(context, hook.name, decision))
         if isinstance(decision, Exception):
             return _stopped(answer, _refusal(context, hook.name, point, "hook_failed", type(decision).__name__))
         if decision.verdict is Verdict.REQUIRE_APPROVAL and may_ask:
@@ -94,6 +106,8 @@ async def ask_guardrails(
         decision = await _ask_one(context, GuardrailDecision, partial(check, answer.content))
         if isinstance(decision, CutOff):
             return _cut_off(context, answer, decision, what="guardrail", name=guardrail.name)
+        if isinstance(decision, CancelledError):
+            return _stopped(answer, _cancelled_by(context, guardrail.name, decision))
         if isinstance(decision, Exception):
             detail = f"the check failed: {type(decision).__name__}"
             return _stopped(answer, _blocked(context, guardrail.name, subject, GuardrailDecision(reason=detail)))
@@ -165,6 +179,12 @@ def _why_refused(point: HookPoint, decision: HookDecision) -> tuple[str, str]:
 
 def _hook_seconds(context: DriveContext) -> float | None:
     return context.deadlines.hook_seconds
+
+
+def _cancelled_by(context: DriveContext, name: str, error: CancelledError) -> CancellationRequested:
+    """The kit's own wish to stop, raised by a check, is a cancel like that of a tool."""
+    reason = f"{name}: {text_of(error)}"
+    return CancellationRequested(reason=reason, iteration=context.journal.state.iteration, author=context.agent.name)
 
 
 def _cut_off(context: DriveContext, answer: Answer, cut_off: CutOff, *, what: str, name: str) -> Answer:

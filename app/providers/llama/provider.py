@@ -126,12 +126,13 @@ class LlamaProvider:
         prompt = await self._in_worker(partial(model.prepare, request))
         if len(prompt) > model.window_tokens:
             raise ContextOverflowError(prompt_tokens=len(prompt), window_tokens=model.window_tokens)
+        own_limit = self._config.max_output_tokens
         loop = asyncio.get_running_loop()
         arrivals: asyncio.Queue[Emission] = asyncio.Queue()
         generation = Generation(
             tenant_id=request.tenant_id,
             prompt=prompt,
-            max_output_tokens=request.max_output_tokens or self._config.max_output_tokens,
+            max_output_tokens=min(request.max_output_tokens or own_limit, own_limit),
             emit=partial(_hand_over, loop, arrivals),
         )
         model.engine.submit(generation)

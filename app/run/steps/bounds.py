@@ -235,6 +235,18 @@ def _output_left(spec: RunSpec, state: State, shared: Sequence[Shared]) -> list[
     ]
 
 
+def overshot(spec: RunSpec, state: State) -> tuple[str, ...]:
+    """What the run has used past a ceiling of its own, a line each: what a call takes is known only afterwards."""
+    own = spent(state)
+    used = {dimension: own.charged_to(dimension) for dimension in BudgetLimits.model_fields}
+    past = (
+        (dimension, used[dimension], limit)
+        for dimension, limit in spec.limits
+        if limit is not None and used[dimension] > limit
+    )
+    return tuple(f"{dimension}: {amount} used, {limit} allowed" for dimension, amount, limit in past)
+
+
 def active_seconds(state: State, now: float) -> float:
     """Seconds under a claim until ``now``."""
     return state.active_seconds + max(0.0, now - state.last_at)

@@ -99,9 +99,7 @@ def _repeated(spec: RunSpec, state: State, calls: list[ToolCall]) -> RepeatDetec
 
 
 def _refuse_call(spec: RunSpec, state: State, call: ToolCall) -> ToolRefused | SchemaViolation | None:
-    """What is no call at all comes first: even its name may be a guess."""
-    is_readable = call.arguments is not None
-    if is_readable and (call.name not in spec.agent.tools or call.name not in spec.effects):
+    if call.name not in spec.agent.tools or call.name not in spec.effects:
         return ToolRefused(
             call_id=call.call_id,
             name=call.name,
