@@ -1,10 +1,11 @@
 """An agent's definition: its defaults, what it refuses, and the digest by which versions are told apart."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app.agents import Agent, ToolDeclaration, ToolFailurePolicy
 from app.policy import BudgetLimits, Indeterminate
@@ -137,3 +138,40 @@ def test_a_definition_comes_back_from_json_as_it_was() -> None:
 
 def test_a_tool_without_parameters_takes_an_empty_object() -> None:
     assert ToolDeclaration(name="now").parameters == {"type": "object", "properties": {}}
+
+
+class Trip(BaseModel):
+    nights: int
+
+
+def test_a_type_says_what_schema_the_answer_has_and_is_never_stored() -> None:
+    agent = build_agent(output_type=Trip)
+    assert agent.output_schema == Trip.model_json_schema()
+    assert "output_type" not in agent.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"output_type": Trip, "output_schema": {}}, "both say what form"),
+        ({"output_type": "__import__('os').getcwd()"}, "not the text of one"),
+        ({"output_type": object()}, "no type that can be validated"),
+        ({"output_schema": {"type": "nothing"}}, "output schema"),
+        ({"task_class": "planning", "model": "llama:default"}, "which model it is"),
+        ({"tools": ("look",), "approval_required_tools": ("pay",)}, "not in tools: pay"),
+        ({"approval_ttl_seconds": 0}, "approval_ttl_seconds"),
+    ],
+)
+def test_declarations_that_contradict_each_other_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        build_agent(**fields)
+
+
+def test_a_definition_that_is_none_is_refused() -> None:
+    with pytest.raises(ValidationError, match="Agent"):
+        Agent.model_validate("clerk")
+
+
+def test_a_digest_is_the_same_in_every_release() -> None:
+    agent = Agent(name="planner", instructions="Plan trips.", budget=BudgetLimits(max_cost=Decimal("0.5")))
+    assert agent.digest() == "4949beb2c31fda74b311865a8436bd266c605a4c6454b5ff19d43dbccb4a3b06"

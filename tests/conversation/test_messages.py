@@ -98,3 +98,8 @@ def test_arguments_nested_deeper_than_a_log_can_hold_are_raw(levels: int) -> Non
 
 def test_a_value_that_is_no_json_is_raw() -> None:
     assert make_call({"a": b"bytes"}).arguments is None
+
+
+def test_arguments_that_can_not_even_be_shown_are_told_by_their_type() -> None:
+    call = ToolCall.model_validate({"call_id": "c", "name": "look", "arguments": {"n": 10**5_000}})
+    assert (call.arguments, call.raw_arguments) == (None, "a dict that can't be shown")

@@ -6,8 +6,7 @@ from decimal import Decimal
 import pytest
 
 from app.errors import AdkError, BudgetExceededError, RunError
-from app.policy import BudgetLimits, ResolvedBudget, RunBudget, Scope, Spend, UnlimitedBudget, most_restrictive
-from app.testing import FakeClock
+from app.policy import BudgetLimits, RunBudget, Scope, Spend, UnlimitedBudget, most_restrictive
 
 _CHARGED = [
     "max_cost",
@@ -395,11 +394,3 @@ def test_an_exceeded_budget_may_be_told_without_any_facts() -> None:
 def test_an_exceeded_budget_ends_a_run_under_its_own_code_and_is_not_tried_again() -> None:
     error: AdkError = BudgetExceededError("spent", dimension="max_cost")
     assert (isinstance(error, RunError), error.code, error.retryable) == (True, "budget_exhausted", False)
-
-
-def test_a_holder_that_is_released_leaves_what_he_has_spent_and_may_come_anew() -> None:
-    budget = RunBudget(resolved=ResolvedBudget(limits=BudgetLimits(), sources={}), clock=FakeClock())
-    budget.settle("run", Spend(tool_calls=2))
-    budget.release("run")
-    budget.settle("run", Spend(tool_calls=1))
-    assert budget.spent == Spend(tool_calls=3)

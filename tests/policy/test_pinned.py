@@ -79,3 +79,17 @@ def test_money_is_told_as_text_or_a_number_within_bounds(kind: Any, bound: dict[
             {"type": "number", "maximum": 10**12, **bound},
         ]
     }
+
+
+def test_a_holder_that_is_released_leaves_what_he_has_spent_and_may_come_anew() -> None:
+    budget = RunBudget(resolved=ResolvedBudget(limits=BudgetLimits(), sources={}), clock=FakeClock())
+    budget.settle("run", Spend(tool_calls=2))
+    budget.release("run")
+    budget.settle("run", Spend(tool_calls=1))
+    assert budget.spent == Spend(tool_calls=3)
+
+
+def test_a_holder_that_settled_nothing_can_be_released() -> None:
+    budget = RunBudget(resolved=ResolvedBudget(limits=BudgetLimits(), sources={}), clock=FakeClock())
+    budget.release("run")
+    assert budget.spent == Spend()

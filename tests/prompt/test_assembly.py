@@ -223,3 +223,10 @@ def test_a_prompt_that_is_continued_is_the_one_that_would_be_assembled_anew() ->
     longer = (_ASK, said_by_model("", call), told_by_tool(call, "4 trains"))
     anew = assemble_prompt(_AGENT, longer, tools=(_LOOK, _SET), pinned=("a case file",))
     assert _BASE.with_conversation(longer) == anew
+
+
+def test_a_prompt_that_is_continued_holds_what_was_said_and_then_the_rest() -> None:
+    prompt = assemble_prompt(build_agent(), [said_by_user("one")])
+    more = prompt.continued([said_by_model("two")])
+    assert [message.content for message in more.messages][-2:] == ["one", "two"]
+    assert (more.fingerprint, more.prefix) == (prompt.fingerprint, prompt.prefix)

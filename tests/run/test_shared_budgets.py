@@ -9,10 +9,11 @@ import pytest
 from app.conversation import Usage
 from app.events import AnyEvent, BudgetRefused, FanOutRefused
 from app.policy import BudgetLimits, Scope, Spend
-from app.run import CallModel, DispatchTool, Phase, Situation, Terminate, plan
+from app.run import CallModel, DispatchTool, Phase, Situation, State, Terminate, plan
 from app.run.steps.bounds import (
     Shared,
     output_spent,
+    overshot,
     refuse_input,
     remaining_output,
     seconds_left,
@@ -355,3 +356,14 @@ def test_a_turn_that_was_judged_goes_out_whole_whatever_others_have_spent_since(
     shared = with_caller(BudgetLimits(max_tool_calls=2), tool_calls=9)
     log = (*acting_log(_LOOK, _PAY), dispatched(_LOOK), returned(_LOOK))
     assert plan_after(*log, shared=shared).command == DispatchTool(call_id=_PAY.call_id, dispatch=1)
+
+
+def test_what_was_used_past_a_ceiling_is_told_by_its_dimension() -> None:
+    spec = build_spec(limits=BudgetLimits(max_cost=Decimal("0.5"), max_output_tokens=4, max_tool_calls=9))
+    state = State(cost=Decimal("0.75"), usage=Usage(output_tokens=5))
+    assert overshot(spec, state) == ("max_cost: 0.75 used, 0.5 allowed", "max_output_tokens: 5 used, 4 allowed")
+
+
+def test_a_ceiling_that_was_only_reached_is_none_that_was_passed() -> None:
+    spec = build_spec(limits=BudgetLimits(max_output_tokens=5))
+    assert overshot(spec, State(usage=Usage(output_tokens=5))) == ()
