@@ -89,4 +89,4 @@ clean: ## Remove what the checks and builds leave; keeps .venv, the database and
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 .PHONY: help install install-dev run test lint format types imports docs openapi openapi-check migrations-check check \
-	bench tools lock clean
+	bench coverage tools lock clean
