@@ -13,6 +13,7 @@ from app.events import EventBody, HistoryTrimmed, ModelCall, ModelResponded
 from app.ids import CallId
 from app.policy import RetryConfig
 from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta
+from app.providers import ScriptedProvider, ScriptedStep
 from app.testing import FakeClock, SequentialIds
 from app.tools import ToolRegistry
 from tests.execution.fakes import Recorder, WholeProvider, make_tool
@@ -230,3 +231,10 @@ async def test_a_run_whose_own_turns_outgrow_the_window_fails_with_what_it_did_i
     run = await AgentRunner(provider=provider, tools=registry).run(clerk(tools=("look",)), "now", tenant="acme")
     assert (run.state, run.error_code) == (RunState.FAILED, "context_overflow")
     assert len(provider.requests) == len(all_of(run, ModelResponded)) == 3
+
+
+async def test_a_history_without_a_word_is_not_what_fills_the_window() -> None:
+    provider = ScriptedProvider({"model": [ScriptedStep(text="Hi.")]}, context_tokens=20)
+    agent = clerk(instructions="x" * 66)
+    run = await AgentRunner(provider=provider).run(agent, "now", tenant="acme", history=[Message(role=Role.USER)])
+    assert (run.output, all_of(run, HistoryTrimmed)) == ("Hi.", [])

@@ -58,6 +58,9 @@ async def build_prompt(context: DriveContext, state: State) -> tuple[ReadyPrompt
         return ready, ()
     taken = sum(ready.count(message.content) for message in history)
     fitted = fit_history(history, room_tokens=max(0, room - (ready.tokens - taken)), count=ready.count)
+    if not fitted.turns_dropped:
+        # What fills the window is not the history.
+        return ready, ()
     trimmed = HistoryTrimmed(
         turns_dropped=fitted.turns_dropped,
         tokens_dropped=fitted.tokens_dropped,
