@@ -22,7 +22,7 @@ from app.execution.memory import MemoryWorkStore
 from app.execution.opening import Start
 from app.execution.run_record import Run
 from app.execution.runtime import LoopRules, Runtime
-from app.execution.submission import Budget, Submission, to_new_run
+from app.execution.submission import Budget, Submission, check_budget, to_new_run
 from app.execution.system import SystemClock, Uuid7Ids
 from app.ids import WorkerId
 from app.policy import (
@@ -85,6 +85,7 @@ class AgentRunner:
             raise ConfigurationError("a gate that puts questions off needs a SuspensionStore to keep the runs in")
         if not _is_time(approval_ttl_seconds):
             raise ConfigurationError(f"an approval that stands for {approval_ttl_seconds} seconds can't be given")
+        check_budget(budget)
         self._budget = budget
         self._clock = SystemClock() if clock is None else clock
         self._checkpoints = CheckpointStore() if checkpoints is None else checkpoints

@@ -116,8 +116,13 @@ def _check_types(asked: Submission) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not text or "\0" in text or replace_surrogates(text) != text:
             raise ConfigurationError(f"{name} is a text that can be stored, not {text!r}")
-    if not isinstance(asked.budget, BudgetLimits | RunBudget | UnlimitedBudget | None):
-        raise ConfigurationError(f"a budget is BudgetLimits, RunBudget or UnlimitedBudget, not {asked.budget!r}")
+    check_budget(asked.budget)
+
+
+def check_budget(budget: object) -> None:
+    """Raises ConfigurationError for what is no budget: taken for one, it would bound nothing."""
+    if not isinstance(budget, BudgetLimits | RunBudget | UnlimitedBudget | None):
+        raise ConfigurationError(f"a budget is BudgetLimits, RunBudget or UnlimitedBudget, not {budget!r}")
 
 
 def _all_of(kind: type[V], name: str, values: Iterable[object]) -> tuple[V, ...]:
@@ -147,12 +152,10 @@ def _deadline_at(asked: Submission, runtime: Runtime) -> float | None:
 def _notes(asked: Submission, deployment: Budget) -> tuple[AnyEvent, ...]:
     """What a person should know about the bounds that this run does not have."""
     author = asked.agent.name
-    unlimited = [
-        Warned(code="unlimited_budget", detail=budget.reason, author=author)
-        for budget in (deployment,)
-        if isinstance(budget, UnlimitedBudget)
-    ]
-    if asked.agent.max_llm_calls > 0:
-        return tuple(unlimited)
-    detail = f"max_llm_calls is {asked.agent.max_llm_calls}: the number of model calls is not bounded by it"
-    return (*unlimited, Warned(code="max_llm_calls_disabled", detail=detail, author=author))
+    notes: list[AnyEvent] = []
+    if isinstance(deployment, UnlimitedBudget):
+        notes.append(Warned(code="unlimited_budget", detail=deployment.reason, author=author))
+    if asked.agent.max_llm_calls <= 0:
+        detail = f"max_llm_calls is {asked.agent.max_llm_calls}: the number of model calls is not bounded by it"
+        notes.append(Warned(code="max_llm_calls_disabled", detail=detail, author=author))
+    return tuple(notes)

@@ -30,6 +30,7 @@ from app import (
     most_restrictive,
 )
 from app.agents import Agent
+from app.errors import ConfigurationError
 from app.events import AttemptFailed, ModelCall, ModelResponded, RunResumed
 from app.ports.model import ModelProvider
 from app.providers import ScriptedProvider, ScriptedStep
@@ -275,3 +276,9 @@ async def test_a_charge_for_a_broken_response_is_made_once() -> None:
     run = await go(speaking(account(max_output_tokens=1_000), provider=broken(content=None)))
     assert [failed.usage for failed in every(run, AttemptFailed)] == [USED]
     assert every(run, ModelResponded) == []
+
+
+def test_a_runners_budget_that_is_none_is_refused_where_it_is_given() -> None:
+    not_a_budget: Any = {"max_model_calls": 1}
+    with pytest.raises(ConfigurationError, match="a budget is"):
+        AgentRunner(provider=ScriptedProvider({"model": []}), budget=not_a_budget)
