@@ -1,10 +1,10 @@
 """The tools that a process has: typed Python functions so far."""
 
+from app.execution.threads import ToolThreads
 from app.tools.functions import FunctionTool, tool
 from app.tools.registry import RESERVED_NAMES, ToolRegistry
 from app.tools.results import encode_result
 from app.tools.schema import compile_schema
-from app.tools.threads import ToolThreads
 
 __all__ = [
     "RESERVED_NAMES",

@@ -13,11 +13,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from app.agents import ToolDeclaration
 from app.errors import ConfigurationError
+from app.execution.threads import ToolThreads, as_ordinary
 from app.policy import Effect
 from app.ports.tools import Tool, ToolContext
 from app.tools.results import encode_result
 from app.tools.schema import MAX_PROBLEMS, to_pointer
-from app.tools.threads import ToolThreads, as_ordinary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,11 +8,11 @@ from jsonschema import Draft202012Validator
 
 from app.agents import ToolDeclaration
 from app.errors import ConfigurationError
+from app.execution.threads import ToolThreads
 from app.ports.tools import Tool, ToolContext
 from app.tools.functions import FunctionTool
 from app.tools.results import encode_result
 from app.tools.schema import compile_schema, find_problems
-from app.tools.threads import ToolThreads
 
 # The loop's own tool, and the words of ``tool_choice``, which would be ambiguous.
 RESERVED_NAMES: Final = frozenset({"transfer_to_agent", "auto", "none"})

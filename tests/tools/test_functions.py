@@ -11,10 +11,10 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from app.errors import CancelledError, ConfigurationError, ToolExecutionError
+from app.execution.threads import ToolThreads
 from app.policy import Effect
 from app.ports.tools import ToolContext
 from app.tools import ToolRegistry, tool
-from app.tools.threads import ToolThreads
 from tests.tools.support import make_context
 
 
