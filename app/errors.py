@@ -9,7 +9,9 @@
     │   ├── Unauthenticated         401
     │   ├── Forbidden               403
     │   ├── NotFound                404
+    │   │   └── SessionNotFoundError
     │   ├── Conflict                409
+    │   │   └── SessionBusyError
     │   ├── TooLarge                413
     │   ├── UnsupportedMediaType    415
     │   └── TooManyRequests         429
@@ -105,6 +107,18 @@ class NotFound(RequestError):
 class Conflict(RequestError):
     code = "conflict"
     status = 409
+
+
+class SessionNotFoundError(NotFound):
+    """No session of that id for this tenant, agent and user. A message never makes one."""
+
+    code = "session_not_found"
+
+
+class SessionBusyError(Conflict):
+    """The session has a run that has not ended, and the caller did not want to wait for it."""
+
+    code = "session_busy"
 
 
 class TooLarge(RequestError):
@@ -315,6 +329,7 @@ _CLASS_BY_CODE: Final[Mapping[str, type[AdkError]]] = {
     "guardrail_refusal": GuardrailRefusalError,
     "hook_refusal": HookRefusalError,
     "hook_failed": HookRefusalError,
+    "callback_failed": RunError,
     "tool_not_allowed": ToolNotAllowedError,
     "tool_failed": ToolExecutionError,
     "tool_indeterminate": RunError,

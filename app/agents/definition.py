@@ -3,9 +3,18 @@
 import hashlib
 import json
 from enum import StrEnum
-from typing import Annotated, Any, ForwardRef, Self
+from typing import Annotated, Any, Final, ForwardRef, Self, Union, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, StringConstraints, TypeAdapter, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    StringConstraints,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 
 from app.agents.schemas import compiled_output_schema
 from app.agents.tools import TOOL_NAME_PATTERN
@@ -23,6 +32,21 @@ from app.policy import (
 )
 
 AGENT_NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+AGENT_REFERENCE_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}(@[1-9][0-9]{0,8})?$"
+
+# The loop's own tool: how one agent hands the run to another.
+TRANSFER_TOOL: Final = "transfer_to_agent"
+# Who wrote a message that no agent did (as in Google's ADK).
+USER_AUTHOR: Final = "user"
+
+CALLBACK_FIELDS: Final = (
+    "before_agent_callback",
+    "after_agent_callback",
+    "before_model_callback",
+    "after_model_callback",
+    "before_tool_callback",
+    "after_tool_callback",
+)
 
 Name = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}:[^\s\x00]{1,256}$")]
@@ -42,6 +66,32 @@ class ToolChoice(StrEnum):
     NONE = "none"
 
 
+class SubAgentMode(StrEnum):
+    """TRANSFER: the run can go on under it. TOOL: it is called, and works in a run of its own."""
+
+    TRANSFER = "transfer"
+    TOOL = "tool"
+
+
+class SubAgent(BaseModel):
+    """An agent below another one. ``agent`` is the agent itself, or over HTTP its name, with or without a version.
+
+    ``tools`` is what the caller's author grants it, of its own tools. Without it an agent that was written in place
+    keeps its tools; one that is only named, and can be changed by others, gets those that its caller may call too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    agent: Union["Agent", Annotated[str, StringConstraints(pattern=AGENT_REFERENCE_PATTERN)]]
+    mode: SubAgentMode = SubAgentMode.TRANSFER
+    tools: tuple[Name, ...] | None = Field(default=None, max_length=256)
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.agent.partition("@")[0] if isinstance(self.agent, str) else self.agent.name
+
+
 class Agent(BaseModel):
     """An agent's definition, the same in the library and over HTTP.
 
@@ -54,6 +104,10 @@ class Agent(BaseModel):
     validate, and only in Python: it is never stored. ``repair`` allows the model to be told what was wrong.
     ``approval_required_tools`` go out only after a person allowed the call; ``approval_ttl_seconds`` is how long the
     question stands.
+
+    ``sub_agents`` may take the run over, or be called as tools (``SubAgent``). The six callbacks are functions, one or
+    a list each, and only in Python; ``callbacks`` names sets of them that the operator registered, which are asked
+    first (docs/runtime.md says when, and what their values do).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,7 +139,41 @@ class Agent(BaseModel):
     approval_ttl_seconds: float | None = Field(default=None, gt=0, le=10**9, allow_inf_nan=False)
     guardrails: tuple[Name, ...] = Field(default=(), max_length=64)
     hooks: tuple[Name, ...] = Field(default=(), max_length=64)
+    callbacks: tuple[Name, ...] = Field(default=(), max_length=64)
+    before_agent_callback: Any = Field(default=(), exclude=True)
+    after_agent_callback: Any = Field(default=(), exclude=True)
+    before_model_callback: Any = Field(default=(), exclude=True)
+    after_model_callback: Any = Field(default=(), exclude=True)
+    before_tool_callback: Any = Field(default=(), exclude=True)
+    after_tool_callback: Any = Field(default=(), exclude=True)
+    sub_agents: tuple[Union[SubAgent, "Agent", str], ...] = Field(default=(), max_length=64)
+    disallow_transfer_to_parent: bool = False
+    disallow_transfer_to_peers: bool = False
     metadata: dict[str, str] = Field(default_factory=dict, max_length=64)
+
+    @property
+    def below(self) -> tuple[SubAgent, ...]:
+        """``sub_agents`` as entries, which is what they are once an agent was made."""
+        return cast("tuple[SubAgent, ...]", self.sub_agents)
+
+    @field_validator("sub_agents", mode="before")
+    @classmethod
+    def _sub_agents_are_entries(cls, given: Any) -> Any:
+        if not isinstance(given, list | tuple):
+            return given
+        return tuple(
+            SubAgent.model_validate({"agent": entry} if isinstance(entry, str | Agent) else entry) for entry in given
+        )
+
+    @field_validator(*CALLBACK_FIELDS, mode="before")
+    @classmethod
+    def _callbacks_are_functions(cls, given: Any) -> Any:
+        """A tuple of functions, whatever was given."""
+        functions = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+        for function in functions:
+            if not callable(function):
+                raise ValueError(f"a callback is a function, or a list of them, not {function!r}")
+        return functions
 
     @model_validator(mode="before")
     @classmethod
@@ -118,7 +206,11 @@ class Agent(BaseModel):
     def _declarations_agree(self) -> Self:
         if not self.instructions.strip():
             raise ValueError("instructions must say something")
-        for field in ("tools", "idempotent_tools", "approval_required_tools", "guardrails", "hooks"):
+        if self.name == USER_AUTHOR:
+            raise ValueError(f"{USER_AUTHOR!r} is who wrote what no agent did, and can't be an agent's name")
+        if TRANSFER_TOOL in self.tools:
+            raise ValueError(f"{TRANSFER_TOOL} is the loop's own tool: sub_agents bring it along")
+        for field in ("tools", "idempotent_tools", "approval_required_tools", "guardrails", "hooks", "callbacks"):
             names = getattr(self, field)
             if len(set(names)) != len(names):
                 raise ValueError(f"{field} names something twice")

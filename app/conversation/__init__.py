@@ -1,5 +1,6 @@
 """Messages between a person, a model and its tools, and the pairing of calls with their results."""
 
+from app.conversation.content import Content, FunctionCall, FunctionResponse, Part, content_of
 from app.conversation.messages import (
     Message,
     Role,
@@ -13,13 +14,18 @@ from app.conversation.text import clean_json, replace_surrogates
 
 __all__ = [
     "OUTCOME_UNKNOWN",
+    "Content",
+    "FunctionCall",
+    "FunctionResponse",
     "Message",
+    "Part",
     "Role",
     "StopReason",
     "ToolCall",
     "Usage",
     "UsageSource",
     "clean_json",
+    "content_of",
     "replace_surrogates",
     "settle_dangling_calls",
 ]

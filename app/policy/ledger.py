@@ -13,6 +13,7 @@ from app.errors import BudgetExceededError
 from app.policy.budget import BudgetLimits, ResolvedBudget, Scope
 from app.policy.prices import EXACT, write_amount
 
+_FREE: Final = Decimal(0)
 _MAX_PLACES: Final = 30
 _MAX_MAGNITUDE: Final = 30
 
@@ -21,7 +22,7 @@ _MAX_MAGNITUDE: Final = 30
 class Spend:
     """What was used, or is about to be. Nothing is negative; ``cost`` is finite and adds up without rounding."""
 
-    cost: Decimal = Decimal(0)
+    cost: Decimal = _FREE
     input_tokens: int = 0
     output_tokens: int = 0
     model_calls: int = 0
@@ -30,18 +31,14 @@ class Spend:
     peer_invocations: int = 0
 
     def __post_init__(self) -> None:
-        exponent = self.cost.as_tuple().exponent
-        if isinstance(exponent, str) or exponent < -_MAX_PLACES or self.cost.adjusted() > _MAX_MAGNITUDE:
-            raise ValueError(f"{self.cost} is no cost")
-        counts = (
-            self.input_tokens,
-            self.output_tokens,
-            self.model_calls,
-            self.tool_calls,
-            self.iterations,
-            self.peer_invocations,
-        )
-        if self.cost < 0 or min(counts) < 0:
+        # Made several times for each event of a run, most often without a price.
+        if self.cost is not _FREE:
+            exponent = self.cost.as_tuple().exponent
+            if isinstance(exponent, str) or exponent < -_MAX_PLACES or self.cost.adjusted() > _MAX_MAGNITUDE:
+                raise ValueError(f"{self.cost} is no cost")
+        # Negative where any of them is: the sign is a bit like the others.
+        counts = self.input_tokens | self.output_tokens | self.model_calls | self.tool_calls
+        if self.cost < 0 or counts | self.iterations | self.peer_invocations < 0:
             wrong = next(name for name in _CHARGED if self.charged_to(name) < 0)
             raise ValueError(f"{self.charged_to(wrong)} for {wrong} is less than nothing")
 
@@ -53,7 +50,7 @@ class Spend:
 
     def __add__(self, other: "Spend") -> "Spend":
         return Spend(
-            cost=EXACT.add(self.cost, other.cost),
+            cost=self.cost if other.cost is _FREE else EXACT.add(self.cost, other.cost),
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             model_calls=self.model_calls + other.model_calls,
@@ -65,7 +62,7 @@ class Spend:
     def __sub__(self, other: "Spend") -> "Spend":
         """Takes back a part of what was added. Raises ValueError where it was no part."""
         return Spend(
-            cost=EXACT.subtract(self.cost, other.cost),
+            cost=self.cost if other.cost is _FREE else EXACT.subtract(self.cost, other.cost),
             input_tokens=self.input_tokens - other.input_tokens,
             output_tokens=self.output_tokens - other.output_tokens,
             model_calls=self.model_calls - other.model_calls,
@@ -75,6 +72,7 @@ class Spend:
         )
 
 
+_NOTHING: Final = Spend()
 _CHARGED: Final[Mapping[str, str]] = {f"max_{part.name}": part.name for part in fields(Spend)}
 
 
@@ -104,8 +102,10 @@ class Clock(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class _Account:
-    settled: Spend = field(default_factory=Spend)
-    reserved: Spend = field(default_factory=Spend)
+    """Where one holder alone has spent anything, ``settled`` is his figure itself."""
+
+    settled: Spend = _NOTHING
+    reserved: Spend = _NOTHING
     held: set[Reservation] = field(default_factory=set)
     by_holder: dict[str, Spend] = field(default_factory=dict)
     started_at: float | None = None
@@ -115,13 +115,15 @@ class RunBudget:
     """What a run may still spend, shared with every run below it. Not to be shared between threads.
 
     Time runs from the first reservation or settled figure on. Depth and width of a run are limits too, but nothing
-    that is used up: they are not charged here.
+    that is used up: they are not charged here. ``max_llm_calls`` is the cap of the run whose own budget it is: it
+    holds for the whole tree below that run, and is asked by the loop, as a matter of shape and not of spending.
     """
 
-    def __init__(self, *, resolved: ResolvedBudget, clock: Clock) -> None:
+    def __init__(self, *, resolved: ResolvedBudget, clock: Clock, max_llm_calls: int | None = None) -> None:
         self._resolved = resolved
         self._clock = clock
         self._account = _Account()
+        self.max_llm_calls = max_llm_calls
 
     @property
     def limits(self) -> BudgetLimits:
@@ -186,7 +188,8 @@ class RunBudget:
         """
         account = self._account
         self._start()
-        account.settled = account.settled - account.by_holder.get(holder, Spend()) + spend
+        before = account.by_holder.get(holder, _NOTHING)
+        account.settled = spend if account.settled is before else account.settled - before + spend
         account.by_holder[holder] = spend
 
     def release(self, holder: str) -> None:
@@ -195,7 +198,11 @@ class RunBudget:
 
     def spent_by_others(self, holder: str) -> Spend:
         """What was used and reserved, without what the holder itself has settled."""
-        return self.spent - self._account.by_holder.get(holder, Spend())
+        account = self._account
+        own = account.by_holder.get(holder, _NOTHING)
+        if account.settled is own and account.reserved is _NOTHING:
+            return _NOTHING
+        return self.spent - own
 
     def check(self) -> None:
         """Raises BudgetExceededError where more was used than a ceiling allows, or the time is up.
@@ -210,9 +217,14 @@ class RunBudget:
         below._account = self._account
         return below
 
-    def _start(self) -> None:
+    def go_on(self, elapsed_seconds: float) -> None:
+        """Starts the time as if it had begun so long ago: for a run that was under way before, elsewhere. Does nothing
+        once it has started."""
         if self._account.started_at is None:
-            self._account.started_at = self._clock.now()
+            self._account.started_at = self._clock.now() - elapsed_seconds
+
+    def _start(self) -> None:
+        self.go_on(0.0)
 
     @property
     def elapsed_seconds(self) -> float:

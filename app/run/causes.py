@@ -36,6 +36,7 @@ STATE_BY_CODE: Final[Mapping[str | None, RunState]] = {
     "guardrail_refusal": RunState.FAILED,
     "hook_refusal": RunState.FAILED,
     "hook_failed": RunState.FAILED,
+    "callback_failed": RunState.FAILED,
     "tool_not_allowed": RunState.FAILED,
     "tool_failed": RunState.FAILED,
     "tool_indeterminate": RunState.FAILED,

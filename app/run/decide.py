@@ -3,7 +3,15 @@ chosen: starting, resuming and recovering come through here alike."""
 
 from dataclasses import dataclass
 
-from app.events import AnyEvent, CancellationRequested, ModelRouted, WorkerLost
+from app.events import (
+    AgentTransfer,
+    AnyEvent,
+    CancellationRequested,
+    ModelRouted,
+    SummarySkipped,
+    WorkerLost,
+)
+from app.events.body import Actions
 from app.ids import ApprovalId
 from app.run.causes import Cause
 from app.run.commands import (
@@ -18,7 +26,7 @@ from app.run.commands import (
     Terminate,
     WaitUntil,
 )
-from app.run.spec import RunSpec
+from app.run.spec import RunSpec, acting
 from app.run.state import CallStatus, Phase, State
 from app.run.steps.answer import settle_answer
 from app.run.steps.bounds import (
@@ -56,6 +64,7 @@ class Cancel:
 
 def decide(spec: RunSpec, state: State, situation: Situation) -> Command:
     """The next thing to do about a run that a claim holds."""
+    spec = acting(spec, state.stack)
     match state.phase:
         case Phase.STOPPING:
             # Whatever ended the run, also while a person was asked or another call was out.
@@ -68,7 +77,9 @@ def decide(spec: RunSpec, state: State, situation: Situation) -> Command:
             stop = _stop_before_step(spec, state, situation)
             if stop is not None:
                 return _record_end(spec, state, stop)
-            return _next_call(spec, state, situation) if state.open_calls else _next_model_call(spec, state, situation)
+            if state.open_calls:
+                return _next_call(spec, state, situation)
+            return _end_turn(spec, state) or _next_model_call(spec, state, situation)
         case _:
             raise AssertionError(f"there is nothing to decide about a run that is {state.phase}")
 
@@ -120,9 +131,24 @@ def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
         return _record_end(spec, state, refusal)
     if state.backoff_until is not None and situation.now < state.backoff_until:
         return WaitUntil(at=state.backoff_until)
-    if progress.needs_approval and not progress.approved:
+    # A sub-agent that is gone back to was allowed when it began.
+    if progress.needs_approval and not progress.approved and progress.child_run_id is None:
         return RequestApproval(call_id=progress.call.call_id)
     return next_dispatch(spec, state)
+
+
+def _end_turn(spec: RunSpec, state: State) -> Record | None:
+    """What the turn's calls asked for, now that all of them have their outcome: another agent, or no more words."""
+    iteration, author = state.iteration, spec.agent.name
+    asker = state.handover
+    if asker is not None and (to_agent := asker.transfer_to) is not None:
+        actions = Actions(transfer_to_agent=to_agent, escalate=asker.escalates or None)
+        moved = AgentTransfer(from_agent=author, to_agent=to_agent, actions=actions, iteration=iteration, author=author)
+        return Record(events=(moved,))
+    if state.skipped:
+        answer = "\n".join(state.skipped)
+        return Record(events=(SummarySkipped(answer=answer, final=True, iteration=iteration, author=author),))
+    return None
 
 
 def _next_approval(state: State, situation: Situation) -> Command:
@@ -134,11 +160,11 @@ def _next_approval(state: State, situation: Situation) -> Command:
 
 
 def _next_model_call(spec: RunSpec, state: State, situation: Situation) -> Command:
-    begun = state.fingerprint is not None
-    refused = None if begun else refuse_depth(spec, state, situation.shared)
+    # A run that was handed over is no other delegation than before.
+    refused = refuse_depth(spec, state, situation.shared) if state.fingerprint is None else None
     if refused is not None:
         return Record(events=(refused,))
-    exceeded = shape_exceeded(spec, state)
+    exceeded = shape_exceeded(spec, state, situation.shared)
     if exceeded is not None:
         return Terminate(cause=exceeded)
     refusal = refuse_model_call(spec, state, situation.shared, situation.now)
@@ -147,7 +173,7 @@ def _next_model_call(spec: RunSpec, state: State, situation: Situation) -> Comma
     if spec.route and state.routed_to is None:
         chosen = ModelRouted(task_class=spec.agent.task_class, model=spec.route[0], author=spec.agent.name)
         return Record(events=(chosen,))
-    if not begun:
+    if not state.is_entered:
         return AssemblePrompt()
     if state.backoff_until is not None and situation.now < state.backoff_until:
         return WaitUntil(at=state.backoff_until)

@@ -5,22 +5,17 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, assert_never
 
-from app.conversation import OUTCOME_UNKNOWN, Message, Role, StopReason, ToolCall, Usage, UsageSource
+from app.conversation import OUTCOME_UNKNOWN, Message, Role, ToolCall, Usage, UsageSource
 from app.conversation.answers import unwrap_fence
 from app.events import (
+    AgentTransfer,
     AnyEvent,
     ApprovalDenied,
     ApprovalGranted,
     ApprovalRequired,
     AttemptFailed,
-    BudgetRefused,
-    CancellationRequested,
-    DeadlineExceeded,
-    DepthExceeded,
-    FanOutRefused,
-    GuardrailRefusal,
+    CallbackOverride,
     HistoryTrimmed,
-    HookRefusal,
     ModelCall,
     ModelFellBack,
     ModelResponded,
@@ -29,13 +24,13 @@ from app.events import (
     OutputValidated,
     PromptAssembled,
     RepairRequested,
-    RepeatDetected,
     RunEvent,
     RunQueued,
     RunResumed,
     RunStarted,
-    SchemaViolation,
+    RunSuspended,
     StateDelta,
+    SummarySkipped,
     Terminated,
     ToolCalled,
     ToolFailed,
@@ -43,12 +38,11 @@ from app.events import (
     ToolRefused,
     ToolResult,
     TurnCleared,
-    WorkerLost,
 )
 from app.ids import CallId
 from app.policy import Effect, call_signature
 from app.policy.prices import EXACT
-from app.run.causes import STATE_BY_CODE, Cause
+from app.run.blame import cause_of
 from app.run.state import CallProgress, CallStatus, Phase, State, signature_of
 from app.run.transitions import IllegalEvent, label_of, next_phase
 
@@ -74,7 +68,7 @@ def fold(state: State, body: AnyEvent, *, at: float) -> State:
     elapsed = 0.0 if begins_claim or moved.fence == 0 else max(0.0, at - state.last_at)
     cause = moved.cause
     if phase is Phase.STOPPING and cause is None:
-        cause = _cause_of(state, body)
+        cause = cause_of(state, body)
     return evolve(
         moved,
         phase=phase,
@@ -94,8 +88,7 @@ def _apply(state: State, body: AnyEvent, at: float) -> State:
         case ToolCalled():
             return _dispatch(state, body)
         case ToolResult():
-            settled = _settle(state, body, body.content)
-            return evolve(settled, is_flagged=True) if body.signals else settled
+            return _take_result(state, body)
         case ToolFailed():
             settled = _settle(state, body, body.content)
             return evolve(settled, is_flagged=True) if body.signals else settled
@@ -117,9 +110,11 @@ def _apply_to_run(state: State, body: AnyEvent) -> State:
     """Events about the run as a whole."""
     match body:
         case RunQueued():
-            return evolve(state, depth=body.depth, path=body.path)
+            return evolve(state, depth=body.depth, path=body.path, stack=(body.agent,))
+        case RunSuspended():
+            return evolve(state, waiting_for=body.approval_ids)
         case RunStarted():
-            return evolve(state, fence=body.fence)
+            return evolve(state, fence=body.fence, stack=(body.starts_with,) if body.starts_with else state.stack)
         case RunResumed():
             return _resume(state, body)
         case HistoryTrimmed():
@@ -130,7 +125,17 @@ def _apply_to_run(state: State, body: AnyEvent) -> State:
             # The next model has attempts of its own.
             return evolve(state, routed_to=body.to_model, failures=0)
         case PromptAssembled():
-            return evolve(state, prompt_version=body.version, fingerprint=body.fingerprint)
+            return evolve(
+                state, prompt_version=body.version, fingerprint=body.fingerprint, is_entered=True, is_passed_over=False
+            )
+        case CallbackOverride() if label_of(body) == "callback_override:instead":
+            return _stand_in(state, body)
+        case CallbackOverride() if body.point == "after_agent":
+            return evolve(state, has_left=True)
+        case AgentTransfer():
+            return _hand_over(state, body)
+        case SummarySkipped():
+            return _skip_summary(state, body)
         case OutputUnwrapped():
             return evolve(state, answer=unwrap_fence(state.answer or ""))
         case OutputValidated():
@@ -150,7 +155,7 @@ def estimate_in_flight(state: State) -> Usage:
 
 def _resume(state: State, body: RunResumed) -> State:
     """Promise 8: whoever held the run before took the answer with him, and what it cost is only estimated."""
-    moved = evolve(state, fence=body.fence, recoveries=body.recoveries)
+    moved = evolve(state, fence=body.fence, recoveries=body.recoveries, waiting_for=())
     if state.phase is not Phase.THINKING:
         return moved
     # The first version of the event did not say what it charges.
@@ -183,9 +188,44 @@ def _begin_model_call(state: State, body: ModelCall) -> State:
     )
 
 
+def _stand_in(state: State, body: CallbackOverride) -> State:
+    """A callback speaks for the agent, which has not begun, or for the model: that is an iteration, and no call."""
+    if state.open_calls:
+        raise IllegalEvent(state.phase, "a stand-in before every call has its outcome")
+    moved = evolve(state, iteration=body.iteration, attempts=0, failures=0, calls=(), turn_cleared=False)
+    return evolve(moved, is_passed_over=True) if body.point == "before_agent" else moved
+
+
+def _hand_over(state: State, body: AgentTransfer) -> State:
+    """The run goes on under another agent, which has not said anything yet."""
+    if state.open_calls:
+        raise IllegalEvent(state.phase, "agent_transfer before every call has its outcome")
+    return evolve(
+        state,
+        stack=(*state.stack, body.to_agent),
+        is_entered=False,
+        calls=(),
+        turn_cleared=False,
+        attempts=0,
+        failures=0,
+        routed_to=None,
+        backoff_until=None,
+    )
+
+
+def _skip_summary(state: State, body: SummarySkipped) -> State:
+    """The turn is closed: what its results asked for is done."""
+    if state.open_calls:
+        raise IllegalEvent(state.phase, "summary_skipped before every call has its outcome")
+    return evolve(state, answer=body.answer, calls=(), turn_cleared=False)
+
+
 def _take_response(state: State, body: ModelResponded) -> State:
     said = Message(role=Role.ASSISTANT, content=body.text or "", tool_calls=body.tool_calls)
     has_spoken = body.text is not None
+    if state.phase is Phase.ANSWERED:
+        # Said beside the answer, which stays.
+        return evolve(state, turns=state.turns.plus(said))
     return evolve(
         state,
         usage=state.usage + body.usage,
@@ -280,9 +320,11 @@ def _dispatch(state: State, body: ToolCalled) -> State:
         fence=state.fence,
         approved=False,
         approval_id=None,
+        child_run_id=body.child_run_id,
     )
-    # Every attempt is charged; a retry is no new request.
-    moved = evolve(moved, backoff_until=None, tool_calls=state.tool_calls + 1)
+    # Every attempt is charged; a retry is no new request. A sub-agent that is gone back to was never left.
+    goes_back = body.dispatch > 1 and body.child_run_id is not None
+    moved = evolve(moved, backoff_until=None, tool_calls=state.tool_calls + (0 if goes_back else 1))
     if body.dispatch > 1:
         return moved
     asked = next(progress for progress in state.calls if progress.call.call_id == body.call_id)
@@ -292,6 +334,25 @@ def _dispatch(state: State, body: ToolCalled) -> State:
         repeats=state.repeats.insert(signature, state.repeats.get(signature, 0) + 1),
         landed=state.landed.plus((body.call_id, body.name)) if body.effect is Effect.ONCE else state.landed,
     )
+
+
+def _take_result(state: State, body: ToolResult) -> State:
+    """A result, and what it asks for when the turn is through."""
+    asked = _update_call(
+        state,
+        body,
+        transfer_to=body.actions.transfer_to_agent,
+        escalates=bool(body.actions.escalate),
+        answer=body.answer,
+    )
+    moved = _settle(asked, body, body.content)
+    if body.signals:
+        moved = evolve(moved, is_flagged=True)
+    given = next(progress for progress in state.calls if progress.call.call_id == body.call_id)
+    if given.dispatches or given.signature is None:
+        return moved
+    # A callback answered: the model asked for it all the same.
+    return evolve(moved, repeats=state.repeats.insert(given.signature, state.repeats.get(given.signature, 0) + 1))
 
 
 def _settle(state: State, body: ToolResult | ToolFailed | ToolRefused | ToolIndeterminate, content: str) -> State:
@@ -314,56 +375,3 @@ def _update_call(state: State, body: AnyEvent, **changes: Any) -> State:
         return progress if progress.call.call_id != call_id else replace(progress, **changes)
 
     return evolve(state, calls=tuple(update(progress) for progress in state.calls))
-
-
-def _cause_of(state: State, body: AnyEvent) -> Cause:
-    """What an event that settles the end says about why. The first one names it."""
-    match body:
-        case CancellationRequested():
-            return Cause(code="cancelled", detail=body.reason or "cancelled on request")
-        case DeadlineExceeded():
-            return Cause(code="deadline_exceeded", detail=body.detail or f"the {body.what} ran past its deadline")
-        case BudgetRefused():
-            detail = f"{body.dimension}: {body.used:g} used, {body.requested:g} asked for, {body.limit:g} allowed"
-            return Cause(code="budget_exhausted", detail=detail, cap=body.dimension)
-        case FanOutRefused():
-            detail = f"the turn asks for {body.requested} calls, {body.limit} are allowed"
-            return Cause(code="fan_out_exceeded", detail=detail, cap=body.cap)
-        case RepeatDetected():
-            detail = f"{body.name} was called {body.count} times with the same arguments, {body.limit} are allowed"
-            return Cause(code="repeated_call", detail=detail, cap="max_repeated_calls")
-        case DepthExceeded():
-            detail = f"depth {body.depth} of {body.limit}: {'→'.join(body.path)}"
-            return Cause(code="delegation_depth_exceeded", detail=detail, cap="max_delegation_depth")
-        case SchemaViolation():
-            return Cause(code="schema_violation", detail="; ".join(body.problems))
-        case GuardrailRefusal():
-            return Cause(code="guardrail_refusal", detail=f"{body.guardrail}: {body.detail}")
-        case HookRefusal():
-            return Cause(code=body.code, detail=f"{body.hook}: {body.detail}")
-        case WorkerLost():
-            return Cause(code="worker_lost", detail=f"the run was recovered {body.recoveries} times")
-        case ToolRefused():
-            return Cause(code=body.code, detail=f"{body.name}: {body.detail}")
-        case ToolFailed():
-            # A tool's own code says what went wrong with it, not how the run ended.
-            code = body.code if body.code in STATE_BY_CODE else "tool_failed"
-            return Cause(code=code, detail=f"{body.name}: {body.detail}")
-        case ToolIndeterminate():
-            return Cause(code="tool_indeterminate", detail=f"{body.name}: {body.detail}")
-        case AttemptFailed():
-            return Cause(code=body.code, detail=body.detail)
-        case ModelResponded():
-            return _cause_of_response(state, body)
-        case _:
-            raise AssertionError(f"{body.kind} ends no run")
-
-
-def _cause_of_response(state: State, body: ModelResponded) -> Cause:
-    if body.stop_reason is not StopReason.LENGTH:
-        return Cause(code="empty_model_output", detail="the model answered with nothing")
-    ceiling = state.output_ceiling
-    if ceiling is not None and body.usage.output_tokens >= ceiling:
-        detail = f"the answer reached the {ceiling} output tokens that were left"
-        return Cause(code="budget_exhausted", detail=detail, cap="max_output_tokens")
-    return Cause(code="output_truncated", detail="the answer reached the model's own limit and is cut")

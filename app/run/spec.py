@@ -1,7 +1,7 @@
 """What was fixed for a run before it started, as far as the decisions need it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.agents import Agent
@@ -20,6 +20,9 @@ class RunSpec:
     wants to be asked before calls go out. ``approved_by_people``: tools of which no call goes out unasked.
     ``parallel_safe``: tools whose calls may be out together. ``route``: the models that a router named, the first
     choice first.
+
+    ``team`` holds the same for the other agents that the run can be under, by name; ``above`` names those above this
+    one in the team, the root first.
     """
 
     agent: Agent
@@ -35,3 +38,33 @@ class RunSpec:
     approved_by_people: frozenset[str] = frozenset()
     parallel_safe: frozenset[str] = frozenset()
     route: tuple[str, ...] = ()
+    team: Mapping[str, "RunSpec"] = field(default_factory=dict)
+    above: tuple[str, ...] = ()
+
+
+def acting(spec: RunSpec, stack: Sequence[str]) -> RunSpec:
+    """What holds now: the agent that the run is under. Whoever had a say before keeps it: people who were to be asked
+    and hooks that gate calls stay on when a run is handed over."""
+    if len(stack) < 2 and (not stack or stack[0] == spec.agent.name):
+        return spec
+    under = [_named(spec, name) for name in names_under(spec, stack)]
+    own = _named(spec, stack[-1])
+    return replace(
+        own,
+        team=spec.team,
+        gates_dispatch=any(one.gates_dispatch for one in under),
+        approved_by_people=frozenset().union(*(one.approved_by_people for one in under)),
+    )
+
+
+def names_under(spec: RunSpec, stack: Sequence[str]) -> tuple[str, ...]:
+    """Every agent whose rules hold for a run that has been handed along ``stack``, each once: those that it was under,
+    and those above them in the team."""
+    names: dict[str, None] = {}
+    for name in stack or (spec.agent.name,):
+        names.update(dict.fromkeys((*_named(spec, name).above, name)))
+    return tuple(names)
+
+
+def _named(spec: RunSpec, name: str) -> RunSpec:
+    return spec if name == spec.agent.name else spec.team[name]

@@ -10,22 +10,23 @@ from rpds import HashTrieMap
 
 from app.conversation import Message, ToolCall, Usage
 from app.events import Terminated
-from app.ids import ApprovalId, CallId
+from app.ids import ApprovalId, CallId, RunId
 from app.policy import call_signature
 from app.run.causes import Cause
 from app.run.sequence import Appended
 
 
 class Phase(StrEnum):
-    """NEW: nothing was written. READY: the model is next. THINKING: a model call is out. ACTING: the model asked for
-    calls. HELD: it waits for people. REFUSED: a guard withheld the answer. ANSWERED: the answer stands. STOPPING: it is
-    settled how the run ends.
+    """NEW: nothing was written. READY: the model is next. THINKING: a model call is out. STANDING_IN: a callback stands
+    in for the model. ACTING: the model asked for calls. HELD: it waits for people. REFUSED: a guard withheld the
+    answer. ANSWERED: the answer stands. STOPPING: it is settled how the run ends.
     """
 
     NEW = "new"
     QUEUED = "queued"
     READY = "ready"
     THINKING = "thinking"
+    STANDING_IN = "standing_in"
     ACTING = "acting"
     HELD = "held"
     REFUSED = "refused"
@@ -48,7 +49,9 @@ class CallProgress:
     request as the model made it, None where it was no JSON: by it repetitions are counted, whatever a hook rewrites.
 
     ``approval_id`` names the newest question to a person about it and ``approved`` the grant, which is good for one
-    dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands."""
+    dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands. ``child_run_id`` is the run of
+    the sub-agent that it calls. ``transfer_to`` is the agent that its result asks for (``escalates``: because that one
+    is above), ``answer`` the result where it is the run's answer."""
 
     call: ToolCall
     signature: str | None = None
@@ -61,6 +64,10 @@ class CallProgress:
     asked_at: float = 0.0
     expires_at: float | None = None
     approved: bool = False
+    child_run_id: RunId | None = None
+    transfer_to: str | None = None
+    escalates: bool = False
+    answer: str | None = None
 
     @property
     def waits_for_approval(self) -> bool:
@@ -72,6 +79,11 @@ class CallProgress:
 @dataclass(frozen=True, kw_only=True)
 class State:
     """The fold of a run's log. Times are the log's clock in epoch seconds.
+
+    ``stack`` names the agents that the run has been handed to, the one that it is under last; ``is_entered``: the
+    prompt of that one is put together. ``is_passed_over``: a callback answered for it before it began. ``has_left``:
+    its callbacks have had their say after the answer. ``waiting_for`` are the questions that a suspended run waits for,
+    also those of runs below it.
 
     ``turns`` is what was said after the input. ``attempts`` counts model calls begun in this iteration, ``failures``
     those of them that failed. ``model`` is the one that was called last, ``routed_to`` the one that a router chose.
@@ -94,6 +106,11 @@ class State:
     cost: Decimal | None = None
     depth: int = 0
     path: tuple[str, ...] = ()
+    stack: tuple[str, ...] = ()
+    is_entered: bool = False
+    is_passed_over: bool = False
+    has_left: bool = False
+    waiting_for: tuple[ApprovalId, ...] = ()
     prompt_version: str | None = None
     fingerprint: str | None = None
     model: str | None = None
@@ -127,6 +144,16 @@ class State:
     def pending_approvals(self) -> tuple[CallProgress, ...]:
         """Calls about which a person was asked and has not answered, in the model's order."""
         return tuple(progress for progress in self.calls if progress.waits_for_approval)
+
+    @property
+    def handover(self) -> CallProgress | None:
+        """The call that says who is next when the turn is through: of several the last one in the model's order."""
+        return next((progress for progress in reversed(self.calls) if progress.transfer_to is not None), None)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The results of the turn that are the answer, in the model's order."""
+        return tuple(progress.answer for progress in self.calls if progress.answer is not None)
 
     @property
     def is_over(self) -> bool:

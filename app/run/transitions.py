@@ -11,6 +11,7 @@ from app.conversation import StopReason
 from app.events import (
     AnyEvent,
     AttemptFailed,
+    CallbackOverride,
     ModelResponded,
     SchemaViolation,
     Terminated,
@@ -35,12 +36,15 @@ _NOTES: Final = (
     "warning",
     "hook_rewrite",
     "guardrail_redaction",
-    "callback_override",
+    "callback_override:after",
     "state_delta",
     "artifact_delta",
     "work_orphaned",
     "compensation_required",
 )
+
+# Where a callback's value is used instead of a model's.
+_STANDS_IN: Final = frozenset({"before_agent", "before_model"})
 
 # What ends a run from any phase in which it is alive.
 _ENDINGS: Final[Mapping[str, Phase]] = {
@@ -70,6 +74,18 @@ TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
             "guardrail_refusal": Phase.STOPPING,
             "depth_exceeded": Phase.STOPPING,
             "model_call": Phase.THINKING,
+            "callback_override:instead": Phase.STANDING_IN,
+        },
+    ),
+    # Where a process dies between the two, the callback is asked again.
+    Phase.STANDING_IN: _alive(
+        Phase.STANDING_IN,
+        {
+            "run_resumed": Phase.READY,
+            "model_response:calls": Phase.ACTING,
+            "model_response:answer": Phase.ANSWERED,
+            "model_response:refused": Phase.REFUSED,
+            "model_response:empty": Phase.STOPPING,
         },
     ),
     Phase.THINKING: _alive(
@@ -111,7 +127,11 @@ TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
             "attempt_failed:retry": Phase.ACTING,
             "attempt_failed:final": Phase.ACTING,
             "history_trimmed": Phase.ACTING,
+            "guardrail_refusal": Phase.STOPPING,
+            "agent_transfer": Phase.READY,
+            "summary_skipped": Phase.ANSWERED,
             "model_call": Phase.THINKING,
+            "callback_override:instead": Phase.STANDING_IN,
         },
     ),
     # Nothing of the run moves until a claim takes it up again, with answers or without.
@@ -124,6 +144,9 @@ TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
             "schema_violation:told": Phase.ANSWERED,
             "repair_requested": Phase.READY,
             "schema_violation:fatal": Phase.STOPPING,
+            # What an agent's callbacks say after its answer: the answer stays.
+            "model_response:answer": Phase.ANSWERED,
+            "guardrail_refusal": Phase.STOPPING,
             "terminated:completed": Phase.ENDED,
         },
     ),
@@ -162,6 +185,8 @@ def label_of(body: AnyEvent) -> str:
             return f"{body.kind}:{'fatal' if body.content is None else 'told'}"
         case ToolFailed() | SchemaViolation():
             return f"{body.kind}:{'fatal' if body.fatal else 'told'}"
+        case CallbackOverride():
+            return "callback_override:instead" if body.point in _STANDS_IN else "callback_override:after"
         case Terminated():
             return "terminated:completed" if body.code is None else "terminated:failed"
         case _:

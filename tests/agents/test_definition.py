@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from app.agents import Agent, ToolDeclaration, ToolFailurePolicy
+from app.agents import CALLBACK_FIELDS, Agent, SubAgent, SubAgentMode, ToolDeclaration, ToolFailurePolicy
 from app.policy import BudgetLimits, Indeterminate
 from tests.builders import build_agent
+
+
+def _called(name: str, *tools: str) -> SubAgent:
+    return SubAgent(agent=name, mode=SubAgentMode.TOOL, tools=tools)
+
+
+def _bill() -> Agent:
+    return Agent(name="billing", instructions="Bill.")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +34,10 @@ from tests.builders import build_agent
         ("on_indeterminate", Indeterminate.FAIL),
         ("tools", ()),
         ("idempotent_tools", ()),
+        ("callbacks", ()),
+        ("sub_agents", ()),
+        ("disallow_transfer_to_parent", False),
+        ("disallow_transfer_to_peers", False),
     ],
 )
 def test_what_an_author_leaves_open_has_the_documented_default(field: str, default: Any) -> None:
@@ -64,7 +76,7 @@ def test_a_model_without_a_provider_is_refused(model: str) -> None:
         build_agent(model=model)
 
 
-@pytest.mark.parametrize("field", ["tools", "idempotent_tools", "guardrails", "hooks"])
+@pytest.mark.parametrize("field", ["tools", "idempotent_tools", "guardrails", "hooks", "callbacks"])
 def test_a_list_that_names_something_twice_is_refused(field: str) -> None:
     with pytest.raises(ValidationError, match=f"{field} names something twice"):
         build_agent(**{field: ("look", "look")})
@@ -175,3 +187,112 @@ def test_a_definition_that_is_none_is_refused() -> None:
 def test_a_digest_is_the_same_in_every_release() -> None:
     agent = Agent(name="planner", instructions="Plan trips.", budget=BudgetLimits(max_cost=Decimal("0.5")))
     assert agent.digest() == "4949beb2c31fda74b311865a8436bd266c605a4c6454b5ff19d43dbccb4a3b06"
+
+
+# --- sub-agents ------------------------------------------------------------------------------------------------------
+
+
+def _say_nothing(**given: Any) -> None:
+    return None
+
+
+_BILLING = build_agent(name="billing")
+
+
+@pytest.mark.parametrize(
+    ("given", "entry"),
+    [
+        (_BILLING, SubAgent(agent=_BILLING)),
+        ("billing", SubAgent(agent="billing")),
+        ("billing@3", SubAgent(agent="billing@3")),
+        (SubAgent(agent="billing", mode=SubAgentMode.TOOL), SubAgent(agent="billing", mode=SubAgentMode.TOOL)),
+        ({"agent": "billing", "mode": "tool", "tools": ["look"]}, _called("billing", "look")),
+        ({"agent": {"name": "billing", "instructions": "Bill."}}, SubAgent(agent=_bill())),
+    ],
+)
+def test_a_sub_agent_is_written_as_itself_by_its_name_or_as_an_entry(given: Any, entry: SubAgent) -> None:
+    assert build_agent(sub_agents=[given]).sub_agents == (entry,)
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"), [("billing", "billing"), ("billing@12", "billing"), (_BILLING, "billing")]
+)
+def test_a_sub_agent_is_called_by_its_name_whatever_its_version(reference: Any, name: str) -> None:
+    assert SubAgent(agent=reference).name == name
+
+
+def test_without_a_word_a_sub_agent_takes_the_run_over_and_is_granted_nothing_by_name() -> None:
+    entry = SubAgent(agent="billing")
+    assert (entry.mode, entry.tools) == (SubAgentMode.TRANSFER, None)
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "Billing", "billing@0", "billing@", "billing@x", "a@1@2", "@1", "billing@" + "1" * 10]
+)
+def test_any_other_reference_is_refused(reference: str) -> None:
+    with pytest.raises(ValidationError, match="sub_agents"):
+        build_agent(sub_agents=[reference])
+
+
+@pytest.mark.parametrize("given", ["billing", 3, {"agent": "billing"}])
+def test_sub_agents_are_a_list(given: Any) -> None:
+    with pytest.raises(ValidationError, match="sub_agents"):
+        build_agent(sub_agents=given)
+
+
+def test_a_team_comes_back_from_json_as_it_was() -> None:
+    agent = build_agent(sub_agents=[_BILLING, _called("auditor", "look")], disallow_transfer_to_peers=True)
+    assert Agent.model_validate_json(agent.model_dump_json()) == agent
+
+
+def test_another_sub_agent_is_another_version() -> None:
+    assert build_agent(sub_agents=["billing@1"]).digest() != build_agent(sub_agents=["billing@2"]).digest()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "user"}, "'user' is who wrote what no agent did"),
+        ({"tools": ("look", "transfer_to_agent")}, "transfer_to_agent is the loop's own tool"),
+    ],
+)
+def test_names_that_the_loop_uses_itself_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        build_agent(**fields)
+
+
+# --- callbacks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", CALLBACK_FIELDS)
+@pytest.mark.parametrize(
+    ("given", "functions"),
+    [
+        (None, ()),
+        (_say_nothing, (_say_nothing,)),
+        ([_say_nothing, print], (_say_nothing, print)),
+        ((), ()),
+    ],
+)
+def test_a_callback_is_a_function_or_a_list_of_them(field: str, given: Any, functions: tuple[Any, ...]) -> None:
+    assert getattr(build_agent(**{field: given}), field) == functions
+
+
+@pytest.mark.parametrize("field", CALLBACK_FIELDS)
+@pytest.mark.parametrize("given", ["print", [print, "print"], {"a": print}])
+def test_what_is_no_function_is_refused(field: str, given: Any) -> None:
+    with pytest.raises(ValidationError, match="a callback is a function, or a list of them"):
+        build_agent(**{field: given})
+
+
+@pytest.mark.parametrize("field", CALLBACK_FIELDS)
+def test_a_callback_is_never_stored_and_makes_no_other_version(field: str) -> None:
+    agent = build_agent(**{field: _say_nothing})
+    assert field not in agent.model_dump()
+    assert agent.digest() == build_agent().digest()
+
+
+def test_callbacks_of_a_sub_agent_are_kept_with_it() -> None:
+    billing = build_agent(name="billing", before_agent_callback=_say_nothing)
+    [entry] = build_agent(sub_agents=[billing]).below
+    assert entry.agent is billing

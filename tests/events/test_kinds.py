@@ -53,6 +53,7 @@ _OWN = {
     "compensation_required",
     "worker_lost",
     "warning",
+    "summary_skipped",
 }
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.conversation import StopReason, Usage
+from app.conversation import StopReason, ToolCall, Usage
 from app.events import (
+    Actions,
     AgentTransfer,
     AnyEvent,
     ArtifactDelta,
@@ -21,6 +22,7 @@ from app.events import (
     HookRefusal,
     HookRewrite,
     ModelFellBack,
+    ModelResponded,
     ModelRouted,
     OutputUnwrapped,
     OutputValidated,
@@ -28,12 +30,17 @@ from app.events import (
     RepeatDetected,
     SchemaViolation,
     StateDelta,
+    SummarySkipped,
+    ToolCalled,
     ToolRefused,
+    ToolResult,
     ToolResultTruncated,
     Warned,
     WorkerLost,
     WorkOrphaned,
 )
+from app.ids import RunId
+from app.policy import Effect
 from app.run import Phase, Plan, Terminate
 from app.run.causes import Cause
 from app.run.transitions import label_of
@@ -61,10 +68,49 @@ from tests.builders import (
     turn_cleared,
 )
 
+
+def stood_in(point: str = "before_model", *, iteration: int = 1) -> CallbackOverride:
+    """A callback spoke instead of the model."""
+    return CallbackOverride(callback="cache", point=point, after="1", iteration=iteration)
+
+
+def spoken(text: str, *calls: ToolCall, iteration: int = 1) -> ModelResponded:
+    """What a callback said: no model was called for it."""
+    return responded(text, *calls, iteration=iteration, usage=Usage()).model_copy(update={"callback": "cache"})
+
+
+def handed_over(from_agent: str = "planner", to_agent: str = "booker") -> AgentTransfer:
+    return AgentTransfer(from_agent=from_agent, to_agent=to_agent)
+
+
+def asks_for(call: ToolCall, agent: str, **actions: Any) -> ToolResult:
+    """A result that hands the run over once the turn is through."""
+    return returned(call).model_copy(update={"actions": Actions(transfer_to_agent=agent, **actions)})
+
+
+def answers(call: ToolCall, text: str) -> ToolResult:
+    """A result that is the answer."""
+    return returned(call).model_copy(update={"answer": text})
+
+
+def delegated(call: ToolCall, *, dispatch: int = 1) -> ToolCalled:
+    """A call of a sub-agent, which works in a run of its own."""
+    return ToolCalled(
+        call_id=call.call_id,
+        name=call.name,
+        arguments=call.arguments or {},
+        effect=Effect.IDEMPOTENT,
+        dispatch=dispatch,
+        child_run_id=RunId(f"run_of_{call.call_id}"),
+        iteration=1,
+    )
+
+
 CALL: Final = build_call("look")
 _ABOUT: Final[Mapping[str, Any]] = {"call_id": CALL.call_id, "name": CALL.name}
 
 THINKING_LOG: Final = (*ready_log(), model_called())
+STANDING_LOG: Final = (*ready_log(), stood_in())
 ASKED_LOG: Final = (*acting_log(CALL), asked_about(CALL), turn_cleared(CALL))
 
 LOGS: Final[Mapping[Phase, tuple[AnyEvent, ...]]] = {
@@ -72,6 +118,7 @@ LOGS: Final[Mapping[Phase, tuple[AnyEvent, ...]]] = {
     Phase.QUEUED: (queued(),),
     Phase.READY: ready_log(),
     Phase.THINKING: THINKING_LOG,
+    Phase.STANDING_IN: STANDING_LOG,
     Phase.HELD: (*ASKED_LOG, suspended("apr_1")),
     Phase.REFUSED: (*THINKING_LOG, responded(None)),
     Phase.ACTING: acting_log(CALL),
@@ -129,10 +176,12 @@ _BODIES: Final[tuple[AnyEvent, ...]] = (
     GuardrailRefusal(guardrail="injection", subject="input"),
     GuardrailRedaction(guardrail="patterns", subject="input", before="0", after="1"),
     CallbackOverride(callback="cache", point="before_tool", after="1"),
+    stood_in(),
+    handed_over(),
+    SummarySkipped(answer="It is done."),
     asked_about(CALL),
     granted(CALL),
     denied(CALL),
-    AgentTransfer(from_agent="a", to_agent="b"),
     StateDelta(),
     ArtifactDelta(),
 )
@@ -157,9 +206,11 @@ _OUTCOMES: Final = (
     "attempt_failed:retry",
 )
 
+_AFTER_THE_TURN: Final = ("model_call", "agent_transfer", "summary_skipped", "callback_override:instead")
+
 # Rows that need more than the phase: a model is asked when every call is settled, an answer follows a question.
 _BEFORE: Final[Mapping[tuple[Phase, str], tuple[AnyEvent, ...]]] = {
-    (Phase.ACTING, "model_call"): (*_OUT_LOG, returned(CALL)),
+    **{(Phase.ACTING, label): (*_OUT_LOG, returned(CALL)) for label in _AFTER_THE_TURN},
     (Phase.ACTING, "approval_granted"): ASKED_LOG,
     (Phase.ACTING, "approval_denied"): ASKED_LOG,
     (Phase.ACTING, "run_suspended"): ASKED_LOG,

@@ -18,6 +18,7 @@ _ROWS = [
     ("guardrail_refusal", "failed"),
     ("hook_refusal", "failed"),
     ("hook_failed", "failed"),
+    ("callback_failed", "failed"),
     ("tool_not_allowed", "failed"),
     ("tool_failed", "failed"),
     ("tool_indeterminate", "failed"),

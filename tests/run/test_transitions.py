@@ -8,16 +8,16 @@ from app.events import EVENT_KINDS
 from app.run import IllegalEvent, Phase, fold
 from app.run.transitions import TABLE, label_of, next_phase
 from tests.builders import fold_bodies, responded, terminated
-from tests.run.samples import LOGS, SAMPLES, log_before, sample
+from tests.run.samples import LOGS, SAMPLES, log_before, sample, stood_in
 
-_ALIVE = [Phase.READY, Phase.THINKING, Phase.REFUSED, Phase.ACTING, Phase.ANSWERED]
+_ALIVE = [Phase.READY, Phase.THINKING, Phase.STANDING_IN, Phase.REFUSED, Phase.ACTING, Phase.ANSWERED]
 _LEGAL = [(phase, label) for phase in Phase for label in TABLE[phase]]
 _ILLEGAL = [(phase, label) for phase, label in product(Phase, SAMPLES) if label not in TABLE[phase]]
 _NOTES = [
     "warning",
     "hook_rewrite",
     "guardrail_redaction",
-    "callback_override",
+    "callback_override:after",
     "state_delta",
     "artifact_delta",
     "work_orphaned",
@@ -37,9 +37,8 @@ def test_every_phase_has_its_moves() -> None:
     assert set(TABLE) == set(Phase)
 
 
-def test_kinds_that_no_row_lists_are_those_that_nothing_emits_yet() -> None:
-    listed = {label.partition(":")[0] for _, label in _LEGAL}
-    assert EVENT_KINDS - listed == {"agent_transfer"}
+def test_every_kind_has_a_row() -> None:
+    assert {label.partition(":")[0] for _, label in _LEGAL} == EVENT_KINDS
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -128,6 +127,32 @@ def test_a_model_is_called_only_by_a_run_that_waits_for_it(phase: Phase) -> None
 
 
 @pytest.mark.parametrize("phase", list(Phase))
+def test_a_callback_stands_in_where_a_model_would_be_called(phase: Phase) -> None:
+    assert ("callback_override:instead" in TABLE[phase]) == ("model_call" in TABLE[phase])
+
+
+@pytest.mark.parametrize(
+    ("point", "label"),
+    [
+        ("before_agent", "callback_override:instead"),
+        ("before_model", "callback_override:instead"),
+        ("after_agent", "callback_override:after"),
+        ("after_model", "callback_override:after"),
+        ("before_tool", "callback_override:after"),
+        ("after_tool", "callback_override:after"),
+    ],
+)
+def test_a_callback_stands_in_for_an_agent_or_a_model_and_nothing_else(point: str, label: str) -> None:
+    assert label_of(stood_in(point)) == label
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_run_is_handed_over_and_a_summary_skipped_only_while_acting(phase: Phase) -> None:
+    moves = (TABLE[phase].get("agent_transfer"), TABLE[phase].get("summary_skipped"))
+    assert moves == ((Phase.READY, Phase.ANSWERED) if phase is Phase.ACTING else (None, None))
+
+
+@pytest.mark.parametrize("phase", list(Phase))
 def test_only_the_end_leads_to_the_ended_phase(phase: Phase) -> None:
     ends = {label for label, to in TABLE[phase].items() if to is Phase.ENDED}
     assert ends <= {"terminated:completed", "terminated:failed"}
@@ -138,13 +163,14 @@ def test_only_the_end_leads_to_the_ended_phase(phase: Phase) -> None:
     [
         (Phase.READY, Phase.READY),
         (Phase.THINKING, Phase.READY),
+        (Phase.STANDING_IN, Phase.READY),
         (Phase.ACTING, Phase.ACTING),
         (Phase.HELD, Phase.ACTING),
         (Phase.ANSWERED, Phase.ANSWERED),
         (Phase.STOPPING, Phase.STOPPING),
     ],
 )
-def test_a_later_claim_abandons_only_a_model_call(phase: Phase, to: Phase) -> None:
+def test_a_later_claim_abandons_only_a_model_call_or_what_stands_in_for_one(phase: Phase, to: Phase) -> None:
     assert next_phase(phase, SAMPLES["run_resumed"]) is to
 
 

@@ -5,19 +5,24 @@ from typing import get_args
 from hypothesis import HealthCheck, given, settings
 
 from app.conversation import settle_dangling_calls
-from app.events import decode_event, encode_event
+from app.events import AttemptFailed, ModelResponded, RunResumed, ToolCalled, decode_event, encode_event
 from app.policy import Effect
 from app.run import CallStatus, Command, IllegalEvent, Phase, State, fold, fold_all, state_of
 from app.run.steps.bounds import spent
-from app.run.transitions import TABLE
+from app.run.transitions import TABLE, label_of
 from tests.builders import store_bodies
 from tests.run.samples import SAMPLES
 from tests.run.walk_checks import (
     answers_to_no_question,
+    asked_again_about_a_sub_agent,
     asked_of_another_model,
+    asked_with_anothers_prompt,
+    charged_tool_calls,
+    dropped_on_the_way,
     fell_back_after_an_effect,
     fell_back_out_of_order,
     groups_that_may_not_be,
+    handed_over_otherwise,
     judged_after_something_went_out,
     labels_of,
     questions_without_an_end,
@@ -83,25 +88,26 @@ def test_a_log_that_was_stored_and_read_folds_to_the_same_state(walk: Walk) -> N
 @_often
 @given(walk=walks())
 def test_every_call_and_every_attempt_is_charged(walk: Walk) -> None:
-    kinds = walk.kinds()
-    assert (walk.state.model_calls, walk.state.tool_calls) == (kinds["model_call"], kinds["tool_call"])
+    assert (walk.state.model_calls, walk.state.tool_calls) == (walk.kinds()["model_call"], charged_tool_calls(walk))
 
 
 @_often
 @given(walk=walks())
 def test_no_cap_is_passed(walk: Walk) -> None:
     limits, agent, state = walk.spec.limits, walk.spec.agent, walk.state
-    assert state.tool_calls <= (limits.max_tool_calls or state.tool_calls)
-    assert state.model_calls <= min(limits.max_model_calls or state.model_calls, walk.spec.max_llm_calls)
+    tool_calls, model_calls = state.tool_calls + walk.below.tool_calls, state.model_calls + walk.below.model_calls
+    assert tool_calls <= (limits.max_tool_calls or tool_calls)
+    assert model_calls <= min(limits.max_model_calls or model_calls, walk.spec.max_llm_calls)
     assert state.iteration <= agent.max_iterations
 
 
 @_often
 @given(walk=walks())
 def test_equal_requests_never_pass_their_cap_unless_they_may(walk: Walk) -> None:
-    exempt = tuple(f"{name} " for name in walk.spec.agent.idempotent_tools)
+    agents = [spec.agent for spec in (walk.spec, *walk.spec.team.values())]
+    exempt = tuple(f"{name} " for agent in agents for name in agent.idempotent_tools)
     counts = [count for request, count in walk.state.repeats.items() if not request.startswith(exempt)]
-    assert max(counts, default=0) <= walk.spec.agent.loop.max_repeated_calls
+    assert max(counts, default=0) <= max(agent.loop.max_repeated_calls for agent in agents)
 
 
 @_often
@@ -174,8 +180,9 @@ def test_only_neighbours_that_may_be_are_out_together_and_never_too_many(walk: W
 @_often
 @given(walk=walks())
 def test_the_model_is_never_told_more_often_than_it_may_be(walk: Walk) -> None:
-    repair = walk.spec.agent.repair
-    assert walk.kinds()["repair_requested"] <= (0 if repair is None else repair.max_attempts)
+    repairs = [spec.agent.repair for spec in (walk.spec, *walk.spec.team.values())]
+    most = max(0 if repair is None else repair.max_attempts for repair in repairs)
+    assert walk.kinds()["repair_requested"] <= most
 
 
 # --- models and budgets ----------------------------------------------------------------------------------------------
@@ -196,10 +203,61 @@ def test_the_model_that_is_asked_is_the_routes(walk: Walk) -> None:
 @_often
 @given(walk=walks())
 def test_no_ceiling_of_a_caller_is_passed_by_all_who_spend_of_it(walk: Walk) -> None:
-    limits, total = walk.callers_limits or walk.spec.limits, walk.elsewhere + spent(walk.state)
+    limits, total = walk.callers_limits or walk.spec.limits, walk.elsewhere + walk.below + spent(walk.state)
     assert total.tool_calls <= (limits.max_tool_calls or total.tool_calls)
     assert total.model_calls <= (limits.max_model_calls or total.model_calls)
     assert total.iterations <= (limits.max_iterations or total.iterations)
+    assert total.model_calls <= ((walk.callers_max_llm_calls if walk.depth else None) or total.model_calls)
+
+
+# --- teams and callbacks ---------------------------------------------------------------------------------------------
+
+
+@_often
+@given(walk=walks())
+def test_a_run_is_handed_over_once_its_turn_is_through_and_to_whom_the_last_call_names(walk: Walk) -> None:
+    assert handed_over_otherwise(walk) == []
+
+
+@_often
+@given(walk=walks())
+def test_whoever_had_a_say_keeps_it_when_the_run_is_handed_on(walk: Walk) -> None:
+    assert dropped_on_the_way(walk) == []
+
+
+@_often
+@given(walk=walks())
+def test_an_agent_is_asked_with_a_prompt_of_its_own(walk: Walk) -> None:
+    assert asked_with_anothers_prompt(walk) == []
+
+
+@_often
+@given(walk=walks())
+def test_an_iteration_is_a_model_call_or_what_stood_in_for_one(walk: Walk) -> None:
+    stood_in = [label_of(body) for _, body in walk.log].count("callback_override:instead")
+    assert walk.state.iteration <= walk.state.model_calls + stood_in
+
+
+@_often
+@given(walk=walks())
+def test_what_a_callback_says_costs_nothing(walk: Walk) -> None:
+    heard = [body for _, body in walk.log if isinstance(body, ModelResponded) and body.callback is None]
+    lost = [body for _, body in walk.log if isinstance(body, AttemptFailed | RunResumed)]
+    charged = [body.usage.output_tokens for body in (*heard, *lost) if body.usage is not None]
+    assert walk.state.usage.output_tokens == sum(charged)
+
+
+@_often
+@given(walk=walks())
+def test_nobody_is_asked_about_a_sub_agent_that_is_at_work(walk: Walk) -> None:
+    assert asked_again_about_a_sub_agent(walk) == []
+
+
+@_often
+@given(walk=walks())
+def test_one_call_of_a_sub_agent_is_one_run(walk: Walk) -> None:
+    sent = [body for _, body in walk.log if isinstance(body, ToolCalled) and body.child_run_id is not None]
+    assert len({body.child_run_id for body in sent}) == len({body.call_id for body in sent})
 
 
 # --- the walks themselves --------------------------------------------------------------------------------------------

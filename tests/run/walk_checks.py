@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from app.events import (
+    Actions,
+    AgentTransfer,
     AnyEvent,
     ApprovalDenied,
     ApprovalGranted,
@@ -14,17 +16,25 @@ from app.events import (
     ModelCall,
     ModelFellBack,
     ModelResponded,
+    PromptAssembled,
     RepairRequested,
     RepeatDetected,
     SchemaViolation,
     ToolCalled,
+    ToolFailed,
+    ToolIndeterminate,
     ToolRefused,
+    ToolResult,
     TurnCleared,
 )
 from app.ids import ApprovalId, CallId
 from app.policy import Effect
+from app.run import RunSpec
 from app.run.transitions import label_of
 from tests.run.walks import Walk
+
+# Where a turn is over: the model is next, or who speaks for it, or another agent; or a result is the answer.
+_IS_OVER = {"model_call", "model_response", "agent_transfer", "summary_skipped", "callback_override:instead"}
 
 
 def bodies_of(walk: Walk) -> list[AnyEvent]:
@@ -36,18 +46,32 @@ def labels_of(walk: Walk) -> set[str]:
     return {label_of(body) for _, body in walk.log}
 
 
-def turns_of(walk: Walk) -> Iterator[list[AnyEvent]]:
-    """The walk's turns: the model's calls and everything until it is called again."""
-    turn: list[AnyEvent] = []
-    for body in bodies_of(walk):
-        if isinstance(body, ModelResponded):
-            turn = [body]
-        elif isinstance(body, ModelCall):
+def steps_of(walk: Walk) -> Iterator[tuple[RunSpec, AnyEvent]]:
+    """The events, each with what held when it came."""
+    return zip(walk.roles, bodies_of(walk), strict=True)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The model's calls and everything until it is called again, and what held."""
+
+    role: RunSpec
+    events: list[AnyEvent]
+
+
+def turns_of(walk: Walk) -> Iterator[Turn]:
+    """The walk's turns."""
+    turn: Turn | None = None
+    for role, body in steps_of(walk):
+        if turn is not None and _IS_OVER & {body.kind, label_of(body)}:
             yield turn
-            turn = []
-        elif turn:
-            turn.append(body)
-    yield turn
+            turn = None
+        if isinstance(body, ModelResponded):
+            turn = Turn(role, [body])
+        elif turn is not None:
+            turn.events.append(body)
+    if turn is not None:
+        yield turn
 
 
 def sent_while_a_question_was_open(walk: Walk) -> list[CallId]:
@@ -55,7 +79,7 @@ def sent_while_a_question_was_open(walk: Walk) -> list[CallId]:
     found = []
     for turn in turns_of(walk):
         asked: set[CallId] = set()
-        for body in turn:
+        for body in turn.events:
             match body:
                 case ApprovalRequired():
                     asked.add(body.call_id)
@@ -71,16 +95,86 @@ def sent_without_a_grant(walk: Walk) -> list[CallId]:
     grants: Counter[CallId] = Counter()
     asked: set[CallId] = set()
     found = []
-    for body in bodies_of(walk):
+    for role, body in steps_of(walk):
         match body:
             case ApprovalRequired():
                 asked.add(body.call_id)
             case ApprovalGranted():
                 grants[body.call_id] += 1
-            case ToolCalled() if body.call_id in asked or body.name in walk.spec.approved_by_people:
+            case ToolCalled() if _goes_back(body):
+                pass
+            case ToolCalled() if body.call_id in asked or body.name in role.approved_by_people:
                 grants[body.call_id] -= 1
                 if grants[body.call_id] < 0:
                     found.append(body.call_id)
+    return found
+
+
+def _goes_back(sent: ToolCalled) -> bool:
+    """To a sub-agent that was never left."""
+    return sent.child_run_id is not None and sent.dispatch > 1
+
+
+def charged_tool_calls(walk: Walk) -> int:
+    """Every attempt but where the run went back to a sub-agent."""
+    return sum(isinstance(body, ToolCalled) and not _goes_back(body) for body in bodies_of(walk))
+
+
+def asked_again_about_a_sub_agent(walk: Walk) -> list[CallId]:
+    """Calls of sub-agents about which a person was asked once their run had begun."""
+    begun: set[CallId] = set()
+    found = []
+    for body in bodies_of(walk):
+        match body:
+            case ToolCalled(child_run_id=str()):
+                begun.add(body.call_id)
+            case ApprovalRequired() if body.call_id in begun:
+                found.append(body.call_id)
+    return found
+
+
+def handed_over_otherwise(walk: Walk) -> list[str]:
+    """Agents that took over while a call of the turn had no outcome, or that its last call did not ask for."""
+    found = []
+    open_calls: set[CallId] = set()
+    wanted: dict[CallId, str] = {}
+    for body in bodies_of(walk):
+        match body:
+            case ModelResponded():
+                open_calls, wanted = {call.call_id for call in body.tool_calls}, {}
+            case ToolResult(actions=Actions(transfer_to_agent=str(agent))):
+                open_calls.discard(body.call_id)
+                wanted[body.call_id] = agent
+            case ToolResult() | ToolFailed() | ToolRefused() | ToolIndeterminate():
+                open_calls.discard(body.call_id)
+            case AgentTransfer() if open_calls or wanted[max(wanted)] != body.to_agent:
+                found.append(body.to_agent)
+    return found
+
+
+def dropped_on_the_way(walk: Walk) -> list[str]:
+    """Agents that the run has been under, or that are above one of these, whose say was lost."""
+    under: list[str] = []
+    found = []
+    for role, _ in steps_of(walk):
+        under += [name for name in (*role.above, role.agent.name) if name not in under]
+        heard = [walk.spec.team.get(name, walk.spec) for name in under]
+        found += [one.agent.name for one in heard if not one.approved_by_people <= role.approved_by_people]
+        found += [one.agent.name for one in heard if one.gates_dispatch and not role.gates_dispatch]
+    return found
+
+
+def asked_with_anothers_prompt(walk: Walk) -> list[str]:
+    """Agents that a model was asked for before their prompt was put together."""
+    entered: str | None = None
+    found = []
+    for role, body in steps_of(walk):
+        if isinstance(body, PromptAssembled):
+            entered = role.agent.name
+        elif isinstance(body, AgentTransfer):
+            entered = None
+        elif isinstance(body, ModelCall) and entered != role.agent.name:
+            found.append(role.agent.name)
     return found
 
 
@@ -114,9 +208,9 @@ def answers_to_no_question(walk: Walk) -> list[ApprovalId]:
 def sent_otherwise_than_cleared(walk: Walk) -> list[CallId]:
     """Calls that went out before their turn was cleared, or with other arguments, where a turn has to be cleared."""
     found = []
-    for turn in filter(partial(_has_to_be_cleared, walk), turns_of(walk)):
+    for turn in filter(_has_to_be_cleared, turns_of(walk)):
         cleared: dict[CallId, dict[str, Any]] = {}
-        for body in turn:
+        for body in turn.events:
             if isinstance(body, TurnCleared):
                 cleared = {call.call_id: call.arguments for call in body.calls}
             elif isinstance(body, ToolCalled) and cleared.get(body.call_id) != body.arguments:
@@ -124,18 +218,19 @@ def sent_otherwise_than_cleared(walk: Walk) -> list[CallId]:
     return found
 
 
-def _has_to_be_cleared(walk: Walk, turn: list[AnyEvent]) -> bool:
-    if not turn or not isinstance(said := turn[0], ModelResponded):
-        return False
-    return walk.spec.gates_dispatch or any(call.name in walk.spec.approved_by_people for call in said.tool_calls)
+def _has_to_be_cleared(turn: Turn) -> bool:
+    said, role = turn.events[0], turn.role
+    assert isinstance(said, ModelResponded)
+    return role.gates_dispatch or any(call.name in role.approved_by_people for call in said.tool_calls)
 
 
 def judged_after_something_went_out(walk: Walk) -> list[str]:
     """What judges a turn as a whole, and comes after a call of it was sent."""
     found: list[str] = []
     for turn in turns_of(walk):
-        first = next((place for place, body in enumerate(turn) if isinstance(body, ToolCalled)), len(turn))
-        found += [body.kind for body in turn[first:] if _judges(body)]
+        events = turn.events
+        first = next((place for place, body in enumerate(events) if isinstance(body, ToolCalled)), len(events))
+        found += [body.kind for body in events[first:] if _judges(body)]
     return found
 
 
@@ -161,21 +256,26 @@ def fell_back_after_an_effect(walk: Walk) -> list[str]:
 
 def fell_back_out_of_order(walk: Walk) -> list[str]:
     """Models that stood in although another one of the route was next."""
-    pairs = list(zip(walk.spec.route, walk.spec.route[1:], strict=False))
-    backs = [body for body in bodies_of(walk) if isinstance(body, ModelFellBack)]
-    return [back.to_model for back in backs if (back.from_model, back.to_model) not in pairs]
+    return [
+        body.to_model
+        for role, body in steps_of(walk)
+        if isinstance(body, ModelFellBack)
+        and (body.from_model, body.to_model) not in zip(role.route, role.route[1:], strict=False)
+    ]
 
 
 def asked_of_another_model(walk: Walk) -> list[str]:
     """Models that were called although the route named another one at that moment."""
     current: str | None = None
     found = []
-    for body in bodies_of(walk):
+    for role, body in steps_of(walk):
         match body:
+            case AgentTransfer():
+                current = None
             case ModelFellBack():
                 current = body.to_model
-            case ModelCall() if walk.spec.route:
-                current = current or walk.spec.route[0]
+            case ModelCall() if role.route:
+                current = current or role.route[0]
                 if body.model != current:
                     found.append(body.model)
     return found
@@ -185,12 +285,11 @@ def groups_that_may_not_be(walk: Walk) -> list[tuple[CallId, ...]]:
     """Calls that were out together although one may not be, they were too many, or they were no neighbours."""
     responses = [body for body in bodies_of(walk) if isinstance(body, ModelResponded)]
     names = {call.call_id: call.name for said in responses for call in said.tool_calls}
-    most = walk.spec.agent.concurrency.max_concurrent_tools
     return [
         group
-        for group, settled_before in walk.groups
-        if not 2 <= len(group) <= most
-        or not {names[call_id] for call_id in group} <= walk.spec.parallel_safe
+        for group, settled_before, role in walk.groups
+        if not 2 <= len(group) <= role.agent.concurrency.max_concurrent_tools
+        or not {names[call_id] for call_id in group} <= role.parallel_safe
         or not _are_neighbours(group, settled_before, list(names))
     ]
 

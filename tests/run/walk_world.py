@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
+from app.agents import TRANSFER_TOOL
 from app.conversation import OUTCOME_UNKNOWN, StopReason, ToolCall, Usage
 from app.events import (
     Actions,
@@ -52,7 +53,8 @@ from tests.builders import (
     tool_failed,
     trimmed,
 )
-from tests.run.walk_specs import FENCED, PRICE, RIGHT, WRONG
+from tests.run.samples import answers, asks_for, spoken, stood_in
+from tests.run.walk_specs import DELEGATE, FENCED, PRICE, RIGHT, TARGETS, WRONG
 
 Outcomes = tuple[AnyEvent, ...]
 
@@ -62,11 +64,12 @@ _ENDINGS: Final = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookR
 
 
 class World:
-    """Answers as it likes, but only as the shell could tell it."""
+    """Answers as it likes, but only as the shell could tell it. ``spec`` is what holds at the moment: the agent that
+    the run is under."""
 
     def __init__(self, random: Random, spec: RunSpec) -> None:
         self._random = random
-        self._spec = spec
+        self.spec = spec
         self._questions = 0
 
     def pick(self, *choices: tuple[int, Outcomes]) -> Outcomes:
@@ -80,11 +83,36 @@ class World:
 
     # --- prompt and model ---
 
-    def assemble(self) -> Outcomes:
+    def assemble(self, iteration: int) -> Outcomes:
         blocked = GuardrailRefusal(guardrail="injection", subject="input")
         redacted = GuardrailRedaction(guardrail="patterns", subject="input", before="0", after="1")
         return self.pick(
-            (60, (assembled(),)), (4, (trimmed(), assembled())), (4, (redacted, assembled())), (1, (blocked,))
+            (60, (assembled(),)),
+            (4, (trimmed(), assembled())),
+            (4, (redacted, assembled())),
+            (1, (blocked,)),
+            (2, (stood_in("before_agent", iteration=iteration + 1), spoken(RIGHT, iteration=iteration + 1))),
+        )
+
+    def stand_in(self, iteration: int) -> Outcomes:
+        """What a callback says instead of the model."""
+        return self.pick(
+            (40, (spoken("", *self._draw_calls(iteration), iteration=iteration),)),
+            (4, (spoken(RIGHT, iteration=iteration),)),
+            (4, (spoken(WRONG, iteration=iteration),)),
+            (1, (spoken("", iteration=iteration),)),
+            (1, (_withheld(iteration), HookRefusal(hook="h", point="after_model_response"))),
+            (1, (HookRefusal(hook="cache", point="before_model", code="callback_failed"),)),
+            (1, (CancellationRequested(),)),
+        )
+
+    def speak_after(self, iteration: int) -> Outcomes:
+        """What the agent's callbacks say once its answer stands."""
+        said = (CallbackOverride(callback="cache", point="after_agent", after="1"), spoken(WRONG, iteration=iteration))
+        return self.pick(
+            (8, said),
+            (1, (*said[:1], GuardrailRefusal(guardrail="g", subject="output"))),
+            (1, (HookRefusal(hook="cache", point="after_agent", code="callback_failed"),)),
         )
 
     def ask_model(self, state: State, *, attempt: int, ceiling: int | None) -> Outcomes:
@@ -105,7 +133,7 @@ class World:
             (120, (say("", *self._draw_calls(iteration)),)),
             (4, (say(RIGHT),)),
             (2, (say(FENCED),)),
-            (12 if self._spec.check_output else 1, (say(WRONG),)),
+            (12 if self.spec.check_output else 1, (say(WRONG),)),
             (1, (say(RIGHT), _REDACTED)),
             (1, (say(""),)),
             (1, (say(None), HookRefusal(hook="h", point="after_model_response"))),
@@ -118,7 +146,7 @@ class World:
         )
 
     def _fail_for_good(self, state: State, failed: AttemptFailed) -> Outcomes:
-        stand_in = stand_in_for(self._spec, state)
+        stand_in = stand_in_for(self.spec, state)
         if stand_in is None:
             return (failed,)
         return (failed.model_copy(update={"delay_seconds": 0.0}), fell_back(state.routed_to or "", stand_in))
@@ -126,7 +154,10 @@ class World:
     def _draw_calls(self, iteration: int) -> list[ToolCall]:
         calls = []
         for number in range(1, self._random.randint(1, 3) + 1):
-            name = self._random.choice(["look", "set", "pay"] * 30 + ["zap", "raw", "raw", "bad", "bad", "bad"])
+            names = ["look", "set", "pay"] * 30 + ["zap", "raw", "raw", "bad", "bad", "bad"]
+            if self.spec.team:
+                names += [DELEGATE] * 50 + [TRANSFER_TOOL] * 30
+            name = self._random.choice(names)
             page = "bad" if name == "bad" else self._random.randint(1, 3)
             calls.append(
                 build_raw_call("look", "{", number=number, iteration=iteration)
@@ -137,12 +168,15 @@ class World:
             )
         return calls
 
+    def _draw_target(self) -> str:
+        return self._random.choice(TARGETS[self.spec.agent.name])
+
     # --- clearance and people ---
 
     def clear_turn(self, state: State) -> Outcomes:
         """Hooks are asked about every call, and then the questions to people are there."""
         waiting = [progress.call for progress in state.open_calls]
-        hides = self._spec.gates_dispatch and self.happens(0.4)
+        hides = self.spec.gates_dispatch and self.happens(0.4)
         cleared = [_clear(call, {"page": "hidden"} if hides else call.arguments or {}) for call in waiting]
         asked = [call for call in waiting if self._is_asked_about(call)]
         done: Outcomes = (
@@ -150,7 +184,7 @@ class World:
             *(self.put_question(call) for call in asked),
             TurnCleared(calls=tuple(cleared)),
         )
-        if not self._spec.gates_dispatch:
+        if not self.spec.gates_dispatch:
             return done
         first = waiting[0]
         wrong = SchemaViolation(subject="tool", call_id=first.call_id, name=first.name, problems=("look: no object",))
@@ -159,7 +193,7 @@ class World:
         )
 
     def _is_asked_about(self, call: ToolCall) -> bool:
-        return call.name in self._spec.approved_by_people or (self._spec.gates_dispatch and self.happens(0.2))
+        return call.name in self.spec.approved_by_people or (self.spec.gates_dispatch and self.happens(0.2))
 
     def put_question(self, call: ToolCall) -> AnyEvent:
         """A new question, under an id of its own."""
@@ -169,7 +203,7 @@ class World:
     def ask_person(self, progress: CallProgress) -> Outcomes | None:
         """The answer about a call; None where the gate puts the question off."""
         call, approval_id = progress.call, progress.approval_id or ApprovalId("")
-        ends_run = self._spec.agent.approval_denial is ApprovalDenial.FAIL_RUN
+        ends_run = self.spec.agent.approval_denial is ApprovalDenial.FAIL_RUN
         no = ApprovalDenied(
             call_id=call.call_id,
             name=call.name,
@@ -195,7 +229,20 @@ class World:
         endings = [event for event in events if isinstance(event, _ENDINGS)]
         return (*(event for event in events if not isinstance(event, _ENDINGS)), *endings[:1])
 
+    def give_result(self, call: ToolCall) -> Outcomes | None:
+        """What a callback says instead of the tool; None where it has nothing to say."""
+        if not self.happens(0.04):
+            return None
+        return (CallbackOverride(callback="cache", point="before_tool", after="1"), returned(call))
+
     def _call_tool(self, call: ToolCall) -> Outcomes:
+        if call.name == TRANSFER_TOOL:
+            return (asks_for(call, self._draw_target()),)
+        if call.name == DELEGATE:
+            return self.pick((8, (returned(call),)), (1, (tool_failed(call),)), (1, (answers(call, RIGHT),)))
+        return self._call_ordinary_tool(call)
+
+    def _call_ordinary_tool(self, call: ToolCall) -> Outcomes:
         truncated = ToolResultTruncated(call_id=call.call_id, name=call.name, original_chars=9, kept_chars=4)
         flagged = ToolResult(call_id=call.call_id, name=call.name, content="x", signals=("instruction",))
         changed = StateDelta(actions=Actions(state_delta={"seen": call.call_id}))
@@ -207,22 +254,26 @@ class World:
             (4, (changed, returned(call), ArtifactDelta(actions=Actions(artifact_delta={"map": 1})))),
             (1, (returned(call), callback)),
             (1, (returned(call), HookRefusal(hook="h", point="after_tool_result"))),
+            (1, (answers(call, RIGHT),)),
+            (1, (answers(call, WRONG),)),
             (1, (tool_failed(call),)),
             (1, (tool_failed(call, fatal=True),)),
             (1, (self._lost(call), CancellationRequested())),
             (1, (WorkOrphaned(what="tool_call", name=call.name), self._lost(call), DeadlineExceeded(what="tool_call"))),
         ]
-        if call.name in self._spec.agent.idempotent_tools:
+        if self.spec.team:
+            choices.append((6, (asks_for(call, self._draw_target(), escalate=True),)))
+        if call.name in self.spec.agent.idempotent_tools:
             choices.append((8, (dispatch_failed(call, delay_seconds=self._random.choice([1, 9])),)))
             choices.append((1, (dispatch_failed(call), tool_failed(call))))
-        if not may_repeat(self._spec, call.name):
+        if not may_repeat(self.spec, call.name):
             choices.append((1, (outcome_lost(call),)))
             choices.append((1, (outcome_lost(call, content=OUTCOME_UNKNOWN),)))
         return self.pick(*choices)
 
     def _lost(self, call: ToolCall) -> AnyEvent:
         """What is recorded of a call that was cut off."""
-        if not may_repeat(self._spec, call.name):
+        if not may_repeat(self.spec, call.name):
             return outcome_lost(call, content=OUTCOME_UNKNOWN)
         return ToolFailed(call_id=call.call_id, name=call.name, code="tool_failed", content="x", retry_safe=True)
 
@@ -231,7 +282,22 @@ def _clear(call: ToolCall, arguments: dict[str, Any]) -> ClearedCall:
     return ClearedCall(call_id=call.call_id, name=call.name, arguments=arguments)
 
 
+def _withheld(iteration: int) -> AnyEvent:
+    """What a callback said, which a hook refused."""
+    return spoken("", iteration=iteration).model_copy(update={"text": None})
+
+
 def _cut(cut: AnyEvent, usage: Usage, ceiling: int | None) -> Outcomes:
     if ceiling is None or usage.output_tokens < ceiling:
         return (cut,)
     return (cut, BudgetRefused(dimension="max_output_tokens", limit=ceiling, used=ceiling))
+
+
+def withdraw(progress: CallProgress) -> ApprovalDenied:
+    """Nobody waits for this answer any more."""
+    return ApprovalDenied(
+        call_id=progress.call.call_id,
+        name=progress.call.name,
+        approval_id=progress.approval_id or ApprovalId(""),
+        cause="cancelled",
+    )

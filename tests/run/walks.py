@@ -12,7 +12,16 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from app.events import AnyEvent, ApprovalDenied, CompensationRequired, HookRefusal, HookRewrite, Terminated, Warned
+from app.conversation import ToolCall
+from app.events import (
+    AnyEvent,
+    CompensationRequired,
+    HookRefusal,
+    HookRewrite,
+    Terminated,
+    ToolCalled,
+    Warned,
+)
 from app.ids import ApprovalId, CallId
 from app.policy import BudgetLimits, Effect, Spend
 from app.run import (
@@ -37,11 +46,11 @@ from app.run import (
 )
 from app.run.decide import Cancel
 from app.run.invariants import broken_invariants
-from app.run.spec import RunSpec
-from app.run.steps.bounds import Shared, refuse_input, refuse_model_call, spent
+from app.run.spec import RunSpec, acting
+from app.run.steps.bounds import Shared, refuse_input, refuse_model_call, shape_exceeded, spent
 from tests.builders import (
     CANCEL,
-    EFFECTS,
+    build_call,
     dispatched,
     model_called,
     queued,
@@ -50,8 +59,10 @@ from tests.builders import (
     suspended,
     trimmed,
 )
-from tests.run.walk_specs import PRICE, draw_limits, draw_spec
-from tests.run.walk_world import Outcomes, World
+from tests.run.samples import delegated, stood_in
+from tests.run.walk_counters import counters_of, fits
+from tests.run.walk_specs import DELEGATE, PRICE, TEAM_EFFECTS, draw_limits, draw_spec
+from tests.run.walk_world import Outcomes, World, withdraw
 
 _MOST_STEPS: Final = 400
 _OTHERS_STEP: Final = Spend(
@@ -94,13 +105,21 @@ class Walk:
         self.spec = spec
         self.depth = random.choice([0, 0, 0, 1, 2])
         self.callers_limits: BudgetLimits | None = draw_limits(random, 0.1) if self.depth else None
+        self.callers_max_llm_calls = random.choice([None, 4, 40])
         self.elsewhere = Spend()
+        # What runs of sub-agents have spent: of the run's own budget too.
+        self.below = Spend()
+        # The agent of the team that the session was with.
+        self._starts_with = "booker" if spec.team and self._world.happens(0.2) else None
         self.state = State()
         self.log: list[tuple[float, AnyEvent]] = []
         self.called: Counter[CallId] = Counter()
         self.commands: Counter[str] = Counter()
-        # Calls that were out together, and those of their turn that had an outcome by then.
-        self.groups: list[tuple[tuple[CallId, ...], set[CallId]]] = []
+        # What held when each event of the log came: the agent that the run was under.
+        self.roles: list[RunSpec] = []
+        # Calls that were out together, those of their turn that had an outcome by then, and what held.
+        self.groups: list[tuple[tuple[CallId, ...], set[CallId], RunSpec]] = []
+        self._has_spoken_after = False
 
     def __repr__(self) -> str:
         return f"walk_from({self._seed})"
@@ -128,14 +147,24 @@ class Walk:
     def calls_of(self, effect: Effect) -> dict[CallId, int]:
         """How often each call of such a tool really was made."""
         names = {call.call_id: call.name for turn in self.state.turns for call in turn.tool_calls}
-        return {call_id: count for call_id, count in self.called.items() if EFFECTS[names[call_id]] is effect}
+        return {call_id: count for call_id, count in self.called.items() if TEAM_EFFECTS[names[call_id]] is effect}
+
+    def role(self, state: State | None = None) -> RunSpec:
+        """What holds now: the agent that the run is under."""
+        return acting(self.spec, (state or self.state).stack)
 
     def budgets(self) -> tuple[Shared, ...]:
         """What the run spends of; nothing where no other run shares it."""
+        own = Shared(limits=self.spec.limits, sources={}, elsewhere=self.below)
         if self.callers_limits is None:
-            return ()
-        own = Shared(limits=self.spec.limits, sources={}, elsewhere=Spend())
-        callers = Shared(limits=self.callers_limits, sources={}, elsewhere=self.elsewhere, seconds=self._now)
+            return (own,) if self.spec.team else ()
+        callers = Shared(
+            limits=self.callers_limits,
+            sources={},
+            elsewhere=self.elsewhere + self.below,
+            seconds=self._now,
+            max_llm_calls=self.callers_max_llm_calls,
+        )
         return (own, callers)
 
     # --- the log ---
@@ -145,9 +174,10 @@ class Walk:
             before = self.state
             self.state = fold(before, body, at=self._now)
             self.log.append((self._now, body))
+            self.roles.append(self.role(before))
             broken = broken_invariants(self.state)
             assert not broken, f"after {body.kind}: {broken}"
-            assert _counters(before) <= _counters(self.state), f"{body.kind} ran a counter back"
+            assert counters_of(before) <= counters_of(self.state), f"{body.kind} ran a counter back"
 
     def _claim(self) -> Outcomes:
         """The first words of the next claim."""
@@ -156,9 +186,10 @@ class Walk:
         is_lost = self._fence > 1 and self.state.phase is not Phase.HELD
         # A process that goes away in order hands its runs over, which is no recovery.
         self._recoveries += self._random.randint(0, 1) if is_lost else 0
-        begins, goes_on = started(fence=self._fence), resumed(fence=self._fence, recoveries=self._recoveries)
+        goes_on = resumed(fence=self._fence, recoveries=self._recoveries)
         if self.state.phase is not Phase.QUEUED:
             return (goes_on,)
+        begins = started(fence=self._fence).model_copy(update={"starts_with": self._starts_with})
         note = Warned(code="unlimited_budget")
         return (begins, goes_on, note) if self._recoveries else (begins, note)
 
@@ -173,10 +204,18 @@ class Walk:
         limits = self.callers_limits
         if limits is None or self._random.random() < 0.85:
             return
-        total = self.elsewhere + spent(self.state) + _OTHERS_STEP
-        bounds = [(total.charged_to(name), limit) for name, limit in limits if limit is not None]
-        if all(used <= limit for used, limit in bounds):
+        total = self.elsewhere + self.below + spent(self.state) + _OTHERS_STEP
+        if fits(total, limits, self.callers_max_llm_calls):
             self.elsewhere += _OTHERS_STEP
+
+    def _sub_agent_spends(self) -> None:
+        """The run of a sub-agent goes on, as far as all budgets have room for it."""
+        own = self.below + spent(self.state) + _OTHERS_STEP
+        callers = self.callers_limits or self.spec.limits
+        if fits(own, self.spec.limits, self.spec.max_llm_calls) and fits(
+            self.elsewhere + own, callers, self.callers_max_llm_calls
+        ):
+            self.below += _OTHERS_STEP
 
     # --- the loop ---
 
@@ -195,12 +234,13 @@ class Walk:
             self._append(*planned.events)
             raise Died
         self.commands[type(planned.command).__name__] += 1
+        self._world.spec = self.role(planned.state)
         return _PERFORM[type(planned.command)](self, planned)
 
     def _assemble(self, planned: Plan) -> Outcomes:
         self._append(*planned.events)
         self._may_die()
-        return self._world.assemble()
+        return self._world.assemble(self.state.iteration)
 
     def _call_model(self, planned: Plan) -> Outcomes:
         assert isinstance(planned.command, CallModel)
@@ -210,6 +250,8 @@ class Walk:
         refusal = self._refuse_model_call(planned.state)
         if refusal is not None:
             return (*pending, refusal)
+        if self._world.happens(0.04):
+            return self._stand_in(command, pending)
         if self._world.happens(0.1):
             # Hooks are asked, which takes time.
             self._append(*pending)
@@ -221,6 +263,8 @@ class Walk:
             refusal = self._refuse_model_call(self.state)
             if refusal is not None:
                 return (*pending, refusal)
+            if shape_exceeded(self.role(), self.state, self.budgets()) is not None:
+                return pending
         announced = model_called(
             iteration=command.iteration, attempt=command.attempt, max_output_tokens=command.max_output_tokens
         )
@@ -230,14 +274,20 @@ class Walk:
         self._may_die()
         return self._world.ask_model(self.state, attempt=command.attempt, ceiling=command.max_output_tokens)
 
+    def _stand_in(self, command: CallModel, pending: Outcomes) -> Outcomes:
+        """A callback speaks instead of the model. What it said may be lost."""
+        self._append(*pending, stood_in(iteration=command.iteration))
+        self._may_die()
+        return self._world.stand_in(command.iteration)
+
     def _refuse_model_call(self, state: State) -> AnyEvent | None:
-        budgets = self.budgets()
-        return refuse_model_call(self.spec, state, budgets, self._now) or refuse_input(
-            self.spec, state, budgets, estimated_tokens=11, estimated_cost=self._price
+        role, budgets = self.role(state), self.budgets()
+        return refuse_model_call(role, state, budgets, self._now) or refuse_input(
+            role, state, budgets, estimated_tokens=11, estimated_cost=self._price
         )
 
     def _clear_turn(self, planned: Plan) -> Outcomes:
-        if not self.spec.gates_dispatch:
+        if not self.role(planned.state).gates_dispatch:
             return (*planned.events, *self._world.clear_turn(planned.state))
         self._append(*planned.events)
         self._may_die()
@@ -274,16 +324,29 @@ class Walk:
         group = tuple(dispatch.call_id for dispatch in planned.command.dispatches)
         open_calls = {progress.call.call_id for progress in planned.state.open_calls}
         settled = {progress.call.call_id for progress in planned.state.calls} - open_calls
-        self.groups.append((group, settled))
+        self.groups.append((group, settled, self.role(planned.state)))
         return self._dispatch(planned, planned.command.dispatches)
 
     def _dispatch(self, planned: Plan, dispatches: Sequence[DispatchTool]) -> Outcomes:
-        going = [(_find(planned, dispatch.call_id).call, dispatch.dispatch) for dispatch in dispatches]
-        self._append(*planned.events, *(dispatched(call, dispatch=number) for call, number in going))
+        asked = [(_find(planned, dispatch.call_id).call, dispatch.dispatch) for dispatch in dispatches]
+        given = {call.call_id: self._world.give_result(call) for call, _ in asked}
+        said = tuple(event for outcome in given.values() for event in outcome or ())
+        going = [(call, number) for call, number in asked if given[call.call_id] is None]
+        self._append(*planned.events, *(_send(call, number) for call, number in going))
         self._may_die()
         self.called.update(call.call_id for call, _ in going)
+        if any(call.name == DELEGATE for call, _ in going):
+            self._sub_agent_spends()
         self._may_die()
-        return self._world.call_tools([call for call, _ in going])
+        waiting = {call.call_id for call, _ in going if call.name == DELEGATE and self._world.happens(0.3)}
+        outcomes = self._world.call_tools([call for call, _ in going if call.call_id not in waiting])
+        if not waiting:
+            return (*said, *outcomes)
+        # Of those that are out, a sub-agent waits for a person: the run waits with it, unless it has ended by then.
+        self._append(*said, *outcomes)
+        if self.state.phase is Phase.ACTING:
+            self._append(suspended("apr_of_a_child"))
+        return ()
 
     def _wait(self, planned: Plan) -> Outcomes:
         assert isinstance(planned.command, WaitUntil)
@@ -297,8 +360,11 @@ class Walk:
         self._append(*planned.events)
         self._may_die()
         cause, state = planned.command.cause, self.state
+        if cause.code is None and not state.is_passed_over and not self._has_spoken_after and self._world.happens(0.1):
+            self._has_spoken_after = True
+            return self._world.speak_after(state.iteration)
         note = [Warned(code="hook_failed")] if self._world.happens(0.2) else []
-        withdrawn = [_withdraw(progress) for progress in state.pending_approvals]
+        withdrawn = [withdraw(progress) for progress in state.pending_approvals]
         landed = [CompensationRequired(call_id=call_id, name=name) for call_id, name in state.landed]
         end = Terminated(state=state_of(cause.code), code=cause.code, cap=cause.cap, usage=state.usage, cost=state.cost)
         self._append(*note, *(withdrawn if cause.code else []), *(landed if cause.code else []), end)
@@ -319,45 +385,12 @@ _PERFORM: Final[dict[type, Callable[[Walk, Plan], Outcomes]]] = {
 }
 
 
+def _send(call: ToolCall, number: int) -> ToolCalled:
+    if call.name == DELEGATE:
+        return delegated(call, dispatch=number)
+    own = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments, "effect": TEAM_EFFECTS[call.name]}
+    return dispatched(build_call(), dispatch=number).model_copy(update=own)
+
+
 def _find(planned: Plan, call_id: CallId) -> CallProgress:
     return next(progress for progress in planned.state.open_calls if progress.call.call_id == call_id)
-
-
-def _withdraw(progress: CallProgress) -> ApprovalDenied:
-    return ApprovalDenied(
-        call_id=progress.call.call_id,
-        name=progress.call.name,
-        approval_id=progress.approval_id or ApprovalId(""),
-        cause="cancelled",
-    )
-
-
-class _Counters(tuple[float, ...]):
-    """Counters of a state; one set is at most another where each of them is."""
-
-    def __le__(self, other: tuple[float, ...]) -> bool:
-        return all(mine <= yours for mine, yours in zip(self, other, strict=True))
-
-
-def _counters(state: State) -> _Counters:
-    return _Counters(
-        (
-            state.seq,
-            state.fence,
-            state.recoveries,
-            state.iteration,
-            state.model_calls,
-            state.tool_calls,
-            state.usage.input_tokens,
-            state.usage.output_tokens,
-            float(state.cost or 0),
-            state.repairs,
-            state.turns_dropped,
-            state.is_flagged,
-            state.active_seconds,
-            len(state.turns),
-            len(state.landed),
-            len(state.shared),
-            sum(state.repeats.values()),
-        )
-    )

@@ -16,6 +16,7 @@ from app.events.kinds.calls import (
     DepthExceeded,
     FanOutRefused,
     RepeatDetected,
+    SummarySkipped,
     ToolCalled,
     ToolFailed,
     ToolIndeterminate,
@@ -105,6 +106,7 @@ __all__ = [
     "RunSuspended",
     "SchemaViolation",
     "StateDelta",
+    "SummarySkipped",
     "Terminated",
     "ToolCalled",
     "ToolFailed",
@@ -148,6 +150,7 @@ AnyEvent = Annotated[
     | ToolFailed
     | ToolRefused
     | ToolIndeterminate
+    | SummarySkipped
     | FanOutRefused
     | RepeatDetected
     | DepthExceeded

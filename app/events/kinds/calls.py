@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from app.events.body import EventBody
-from app.ids import CallId
+from app.ids import CallId, RunId
 from app.policy import Effect
 
 
@@ -36,24 +36,30 @@ class TurnCleared(EventBody):
 
 
 class ToolCalled(AboutCall):
-    """Stored before the tool is called, once per dispatch (promise 7). A call without it was never dispatched."""
+    """Stored before the tool is called, once per dispatch (promise 7). A call without it was never dispatched.
+    ``child_run_id`` is the run that a sub-agent works in, the same for each dispatch of the call."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"child_run_id": 2}
 
     kind: Literal["tool_call"] = "tool_call"
+    v: int = 2
     arguments: dict[str, Any]
     effect: Effect
     dispatch: int = 1
+    child_run_id: RunId | None = None
 
 
 class ToolResult(AboutCall):
     """``content`` is the text that the model reads, already wrapped as untrusted data. ``signals`` name what looks like
-    an instruction in it."""
+    an instruction in it. ``answer`` is the result itself where it is the run's answer (``skip_summarization``)."""
 
-    ADDED_IN: ClassVar[Mapping[str, int]] = {"signals": 2}
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"signals": 2, "answer": 3}
 
     kind: Literal["tool_result"] = "tool_result"
-    v: int = 2
+    v: int = 3
     content: str
     signals: tuple[str, ...] = ()
+    answer: str | None = None
 
 
 class ToolResultTruncated(AboutCall):
@@ -92,6 +98,14 @@ class ToolIndeterminate(AboutCall):
 
     kind: Literal["tool_indeterminate"] = "tool_indeterminate"
     content: str | None = None
+
+
+class SummarySkipped(EventBody):
+    """A tool's result is the answer: the turn is through, and the model is not asked about it. Of several they are
+    joined by line ends."""
+
+    kind: Literal["summary_skipped"] = "summary_skipped"
+    answer: str
 
 
 class FanOutRefused(EventBody):

@@ -18,7 +18,7 @@ class HookRewrite(EventBody):
 
 
 class HookRefusal(EventBody):
-    """A hook refused, failed or outran its time."""
+    """A hook refused, failed or outran its time; or a callback failed (``code`` ``callback_failed``)."""
 
     kind: Literal["hook_refusal"] = "hook_refusal"
     hook: str
@@ -46,7 +46,8 @@ class GuardrailRedaction(EventBody):
 
 
 class CallbackOverride(EventBody):
-    """A callback's value was used in place of the operation or its result. Digests only."""
+    """A callback's value was used in place of the operation or its result, or beside it. Digests only; ``before`` is
+    None where nothing was replaced."""
 
     kind: Literal["callback_override"] = "callback_override"
     callback: str

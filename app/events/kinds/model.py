@@ -21,7 +21,7 @@ class LayerSize(BaseModel):
 
 
 class PromptAssembled(EventBody):
-    """The prompt is put together, for the first time of a run."""
+    """The prompt of the agent that the run is under is put together, before it begins."""
 
     kind: Literal["prompt_assembled"] = "prompt_assembled"
     fingerprint: str
@@ -72,12 +72,13 @@ class ModelCall(EventBody):
 
 class ModelResponded(EventBody):
     """What the model said, after redaction. ``text`` is None where it was refused; usage is charged all the same.
-    ``cost`` is None where the model has no price."""
+    ``cost`` is None where the model has no price. ``callback`` wrote it instead, or beside the answer: no model was
+    called for it."""
 
-    ADDED_IN: ClassVar[Mapping[str, int]] = {"cost": 2}
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"cost": 2, "callback": 3}
 
     kind: Literal["model_response"] = "model_response"
-    v: int = 2
+    v: int = 3
     attempt: int
     text: str | None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -87,6 +88,7 @@ class ModelResponded(EventBody):
     first_token_seconds: float = 0.0
     generation_seconds: float = 0.0
     cost: Cost | None = None
+    callback: str | None = None
 
 
 class AttemptFailed(EventBody):

@@ -24,11 +24,16 @@ class RunQueued(EventBody):
 
 
 class RunStarted(EventBody):
-    """The first claim took the run."""
+    """The first claim took the run. ``starts_with`` is the agent of its team that the session was with; None where
+    that is the run's own."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"starts_with": 2}
 
     kind: Literal["run_started"] = "run_started"
+    v: int = 2
     worker_id: str
     fence: int
+    starts_with: str | None = None
 
 
 class RunSuspended(EventBody):

@@ -17,15 +17,18 @@ from app.run.state import CallProgress, Phase, State
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
     """One budget that a run spends of. ``elsewhere`` is what all but this run have spent of it, and reserved.
-    ``seconds`` is how long it has been spent of, where the run's own time is not what counts."""
+    ``seconds`` is how long it has been spent of, where the run's own time is not what counts. ``max_llm_calls`` is the
+    cap of the run whose budget it is, over everything below that run."""
 
     limits: BudgetLimits
     sources: Mapping[str, Scope]
     elsewhere: Spend
     seconds: float | None = None
+    max_llm_calls: int | None = None
 
 
 _NOTHING: Final = Spend()
+_FREE: Final = _NOTHING.cost
 
 
 def overdue(spec: RunSpec, state: State, now: float) -> DeadlineExceeded | None:
@@ -41,14 +44,19 @@ def overdue(spec: RunSpec, state: State, now: float) -> DeadlineExceeded | None:
     )
 
 
-def shape_exceeded(spec: RunSpec, state: State) -> Cause | None:
-    """``max_iterations`` and ``max_llm_calls``, asked before a model call. A retry is no new iteration."""
+def shape_exceeded(spec: RunSpec, state: State, shared: Sequence[Shared] = ()) -> Cause | None:
+    """``max_iterations`` and ``max_llm_calls``, asked before a model call. A retry is no new iteration. The cap on
+    model calls is over the whole tree: the run's own, and that of every run that led to it."""
     if begins_iteration(state) and state.iteration >= spec.agent.max_iterations:
         detail = f"{state.iteration} iterations did not settle it, {spec.agent.max_iterations} are allowed"
         return Cause(code="max_iterations_exceeded", detail=detail, cap="max_iterations")
-    if state.model_calls >= spec.max_llm_calls:
-        detail = f"{state.model_calls} model calls were made, {spec.max_llm_calls} are allowed"
-        return Cause(code="max_llm_calls_exceeded", detail=detail, cap="max_llm_calls")
+    caps = [(spec.max_llm_calls, shared[0].elsewhere.model_calls if shared else 0)]
+    caps += [(one.max_llm_calls, one.elsewhere.model_calls) for one in shared[1:] if one.max_llm_calls is not None]
+    for cap, elsewhere in caps:
+        made = state.model_calls + elsewhere
+        if made >= cap:
+            detail = f"{made} model calls were made, max_llm_calls allows {cap}"
+            return Cause(code="max_llm_calls_exceeded", detail=detail, cap="max_llm_calls")
     return None
 
 
@@ -63,13 +71,17 @@ def spent(state: State) -> Spend:
     waits = state.phase in (Phase.ACTING, Phase.HELD)
     reserved = sum(progress.dispatches == 0 for progress in state.open_calls) if waits else 0
     return Spend(
-        cost=EXACT.add(state.cost or Decimal(), state.in_flight_cost or Decimal()),
+        cost=_FREE if state.cost is state.in_flight_cost is None else _cost_of(state),
         input_tokens=state.usage.input_tokens + state.in_flight_input_tokens,
         output_tokens=state.usage.output_tokens,
         model_calls=state.model_calls,
         tool_calls=state.tool_calls + reserved,
         iterations=state.iteration,
     )
+
+
+def _cost_of(state: State) -> Decimal:
+    return EXACT.add(state.cost or Decimal(), state.in_flight_cost or Decimal())
 
 
 def budgets_of(spec: RunSpec, shared: Sequence[Shared]) -> Sequence[Shared]:
@@ -192,7 +204,7 @@ def refuse_dispatch(
 ) -> BudgetRefused | None:
     """Every attempt reserves. A first dispatch was judged with its whole turn; one more has to fit beside the calls
     that were judged and have not gone out yet."""
-    if progress.dispatches == 0:
+    if progress.dispatches == 0 or progress.child_run_id is not None:
         return None
     reserved = state.tool_calls + sum(other.dispatches == 0 for other in state.open_calls)
     return _refuse(spec, state, shared, "max_tool_calls", used=reserved, requested=1)
