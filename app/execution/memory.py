@@ -1,62 +1,46 @@
 """The log and the queue in memory: for the library's runs, and for tests. It passes the suite that Postgres passes."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from app.conversation import Usage
-from app.errors import LeaseLost
-from app.events import AnyEvent, RunEvent, RunQueued, RunState, Terminated, encode_event
-from app.ids import AgentName, RunId, TenantId, WorkerId
+from app.errors import ConfigurationError, LeaseLost
+from app.events import AnyEvent, RunEvent, RunState, Terminated, encode_event
+from app.execution.memory_rows import Row, is_under, new_record, spend_of
+from app.execution.memory_sessions import InMemorySessions
+from app.ids import RunId, SessionId, TenantId, WorkerId
 from app.ports.clock import Clock
-from app.ports.records import CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate
-
-
-@dataclass(slots=True)
-class _Row:
-    """One run: its row, its log, and who holds it. ``lease_until`` is on the clock's monotonic time."""
-
-    new: NewRun
-    record: RunRecord
-    events: list[RunEvent]
-    order: int
-    fence: int = 0
-    holder: WorkerId | None = None
-    lease_until: float = 0.0
-
-    @property
-    def wish(self) -> CancelWish | None:
-        if self.record.cancel_requested_at is None:
-            return None
-        return CancelWish(reason=self.record.cancel_reason, requested_by=self.record.cancel_requested_by)
+from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
+from app.ports.sessions import Artifact
 
 
 class MemoryWorkStore:
     """Belongs to one event loop. Every method is one step of it, so nothing interleaves inside. ``listener`` is told of
-    the events of each append, and awaited."""
+    the events of each append, and awaited. ``sessions`` may be shared with other logs."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, sessions: InMemorySessions | None = None) -> None:
+        self._book = (InMemorySessions(clock) if sessions is None else sessions).book
         self.listener: Callable[[Sequence[RunEvent]], Awaitable[None]] | None = None
         self._clock = clock
-        self._rows: dict[RunId, _Row] = {}
+        self._rows: dict[RunId, Row] = {}
         self._served: dict[TenantId, int] = {}
         self._turn = 0
 
     async def submit(self, run: NewRun) -> RunRecord:
-        """The run's row and event 1."""
+        """The run's row and event 1. Raises ValueError for an id that is taken and an unknown session."""
         if run.run_id in self._rows:
             raise ValueError(f"{run.run_id} exists")
-        now = self._clock.now()
-        row = _Row(new=run, record=_new_record(run, now), events=[], order=len(self._rows))
+        row = self._new_row(run)
+        if run.session_id is not None:
+            now = row.record.created_at
+            row.session_seq = self._book.admit(run.tenant_id, run.session_id, run.run_id, now=now)
         self._rows[run.run_id] = row
-        queued = RunQueued(
-            agent=run.agent.name,
-            agent_version=run.agent_version,
-            depth=run.depth,
-            path=run.path or (run.agent.name,),
-            parent_run_id=run.parent_run_id,
-        )
-        await self._tell(self._store(row, [queued]))
+        await self._tell(self._store(row, [run.first_event]))
         return row.record
+
+    def _new_row(self, run: NewRun) -> Row:
+        return Row(new=run, record=new_record(run, self._clock.now()), events=[], order=len(self._rows))
 
     async def hand_back(self, run_id: RunId) -> None:
         """Puts a run that has not ended into the queue, whoever held it: it is no recovery."""
@@ -65,33 +49,42 @@ class MemoryWorkStore:
         row.record = replace(row.record, state=RunState.QUEUED)
 
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
-        """Writes the wish on a run that is not terminal; the first one stays. A suspended run is queued by it."""
+        """Writes the wish on a run that is not terminal; the first one stays. A suspended run is queued by it, or the
+        suspended root that it is below."""
         row = self._rows.get(run_id)
         if row is None:
             return None
-        state = row.record.state
-        if not state.is_terminal and row.record.cancel_requested_at is None:
+        if not row.record.state.is_terminal and row.record.cancel_requested_at is None:
             row.record = replace(
                 row.record,
-                state=RunState.QUEUED if state is RunState.SUSPENDED else state,
                 cancel_requested_at=self._clock.now(),
                 cancel_reason=wish.reason,
                 cancel_requested_by=wish.requested_by,
             )
+            claimed = self._rows[row.new.root_run_id or run_id]
+            if claimed.record.state is RunState.SUSPENDED:
+                claimed.record = replace(claimed.record, state=RunState.QUEUED)
         return row.record
 
     def record(self, run_id: RunId) -> RunRecord:
         return self._rows[run_id].record
+
+    def records(self) -> tuple[RunRecord, ...]:
+        """Every run's, in the order in which they were made."""
+        return tuple(row.record for row in self._rows.values())
 
     def events(self, run_id: RunId) -> tuple[RunEvent, ...]:
         return tuple(self._rows[run_id].events)
 
     def drop(self, run_id: RunId) -> None:
         """Forgets a run: its caller has what it wanted."""
-        self._rows.pop(run_id, None)
+        row = self._rows.pop(run_id, None)
+        if row is not None and row.new.session_id is not None:
+            self._book.withdraw(row.new.tenant_id, row.new.session_id, row.session_seq)
 
     async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        return [self._take(row, worker_id, lease_seconds) for row in self._queue()[:limit]]
+        waiting = [row for row in self._queue() if not self._is_blocked(row)]
+        return [self._take(row, worker_id, lease_seconds) for row in waiting[:limit]]
 
     async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
         now = self._clock.now()
@@ -102,7 +95,11 @@ class MemoryWorkStore:
         ]
         return [self._take(row, worker_id, lease_seconds) for row in ending[:limit]]
 
-    def _queue(self) -> list[_Row]:
+    def _is_blocked(self, row: Row) -> bool:
+        session_id = row.new.session_id
+        return session_id is not None and self._book.is_blocked(row.new.tenant_id, session_id, row.session_seq)
+
+    def _queue(self) -> list[Row]:
         """Fair by tenant: each tenant's runs in their order, and the tenants in turn."""
         waiting = [row for row in self._rows.values() if row.record.state is RunState.QUEUED]
         waiting.sort(key=lambda row: (-row.new.priority, row.order))
@@ -114,7 +111,7 @@ class MemoryWorkStore:
             ranked.append((place[tenant], self._served.get(tenant, 0), row.order, row))
         return [row for *_, row in sorted(ranked, key=lambda item: item[:3])]
 
-    def _take(self, row: _Row, worker_id: WorkerId, lease_seconds: float) -> Claim:
+    def _take(self, row: Row, worker_id: WorkerId, lease_seconds: float) -> Claim:
         self._turn += 1
         self._served[row.new.tenant_id] = self._turn
         row.fence += 1
@@ -131,9 +128,57 @@ class MemoryWorkStore:
             lease_until=row.lease_until,
         )
 
+    async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
+        check_child(claim, child)
+        self._held(claim)
+        root = self._rows[claim.root_run_id or claim.run_id]
+        row = self._rows.get(child.run_id)
+        if row is None:
+            row = self._new_row(replace(child, root_run_id=root.new.run_id))
+            self._rows[child.run_id] = row
+            self._hand_to(row, claim)
+            row.record = replace(row.record, started_at=row.record.created_at)
+            await self._tell(self._store(row, [row.new.first_event]))
+        elif row.new.parent_run_id != claim.run_id:
+            raise ValueError(f"the run {child.run_id} is another one's")
+        elif not row.record.state.is_terminal:
+            is_left = row.record.state is RunState.RUNNING and row.fence < claim.fence
+            if is_left:
+                # Its root has counted the claim that was lost, and knows the most.
+                recoveries = min(row.record.recoveries + 1, root.record.recoveries)
+                row.record = replace(row.record, recoveries=recoveries)
+            self._hand_to(row, claim)
+        adopted = replace(claim, run_id=child.run_id, recoveries=row.record.recoveries, root_run_id=root.new.run_id)
+        return Adopted(claim=adopted, record=row.record)
+
+    def _hand_to(self, row: Row, claim: Claim) -> None:
+        """A run below another one has no lease that could lapse."""
+        row.fence, row.holder, row.lease_until = claim.fence, claim.worker_id, math.inf
+        row.record = replace(row.record, state=RunState.RUNNING)
+
     async def load(self, claim: Claim) -> LoadedRun:
         row = self._held(claim)
-        return LoadedRun(record=row.record, agent=row.new.agent, events=tuple(row.events), cancel=row.wish)
+        new = row.new
+        session = None if new.session_id is None else self._book.find(new.tenant_id, new.session_id)
+        owner = self._rows.get(new.root_run_id or new.run_id, row).new.agent.name
+        return LoadedRun(
+            record=row.record,
+            agent=new.agent,
+            events=tuple(row.events),
+            cancel=row.wish,
+            history=()
+            if session is None
+            else self._book.history(new.tenant_id, session.session_id, before=row.session_seq),
+            last_agent=None if session is None else session.last_agent,
+            session_state=self._book.state(new.tenant_id, new.session_id, owner, new.user),
+            children=tuple(spend_of(child) for child in self._below(new.run_id)),
+        )
+
+    def _below(self, run_id: RunId) -> Iterator[Row]:
+        for row in self._rows.values():
+            if row.new.root_run_id is not None and row.new.parent_run_id == run_id:
+                yield row
+                yield from self._below(row.new.run_id)
 
     async def append_if_owner(
         self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
@@ -141,6 +186,7 @@ class MemoryWorkStore:
         row = self._held(claim)
         stored = self._store(row, bodies)
         self._summarize(row, update)
+        self._leave(row, update)
         await self._tell(stored)
         return stored
 
@@ -148,13 +194,14 @@ class MemoryWorkStore:
         if self.listener is not None:
             await self.listener(events)
 
-    def _held(self, claim: Claim) -> _Row:
-        row = self._rows.get(claim.run_id)
-        if row is None or row.fence != claim.fence or row.record.state is not RunState.RUNNING:
+    def _held(self, claim: Claim) -> Row:
+        held = [self._rows.get(run_id) for run_id in (claim.run_id, claim.root_run_id) if run_id is not None]
+        row = held[0]
+        if row is None or row.new.root_run_id != claim.root_run_id or not all(is_under(one, claim) for one in held):
             raise LeaseLost(f"{claim.run_id} is not held under fence {claim.fence}")
         return row
 
-    def _store(self, row: _Row, bodies: Sequence[AnyEvent]) -> tuple[RunEvent, ...]:
+    def _store(self, row: Row, bodies: Sequence[AnyEvent]) -> tuple[RunEvent, ...]:
         if row.events and isinstance(row.events[-1].body, Terminated):
             raise LeaseLost(f"{row.new.run_id} has ended")
         at = self._clock.now()
@@ -167,7 +214,7 @@ class MemoryWorkStore:
         row.record = replace(row.record, last_seq=len(row.events))
         return stored
 
-    def _summarize(self, row: _Row, update: RunUpdate) -> None:
+    def _summarize(self, row: Row, update: RunUpdate) -> None:
         ended_at = self._clock.now() if update.state.is_terminal else None
         row.record = replace(
             row.record,
@@ -176,6 +223,7 @@ class MemoryWorkStore:
             cost=update.cost,
             model_calls=update.model_calls,
             tool_calls=update.tool_calls,
+            iterations=update.iterations,
             output_text=update.output_text,
             error_code=update.error_code,
             error_detail=update.error_detail,
@@ -188,6 +236,50 @@ class MemoryWorkStore:
         if update.state is not RunState.RUNNING:
             row.holder = None
 
+    def _leave(self, row: Row, update: RunUpdate) -> None:
+        """What goes to the session, or is kept beside it."""
+        new, now = row.new, self._clock.now()
+        if update.state.is_terminal and new.session_id is not None:
+            self._book.end_turn(
+                new.tenant_id,
+                new.session_id,
+                row.session_seq,
+                items=update.session_items,
+                last_agent=update.last_agent,
+                now=now,
+            )
+        if update.state_delta:
+            owner = self._rows.get(new.root_run_id or new.run_id, row).new.agent.name
+            self._book.store_state(new.tenant_id, new.session_id, owner, new.user, update.state_delta)
+
+    async def save_artifact(self, claim: Claim, name: str, data: bytes, content_type: str) -> int:
+        self._held(claim)
+        session_id = self._session_of(claim)
+        if session_id is None:
+            raise ConfigurationError("the run is in no session that could keep an artifact", code="no_session")
+        artifact = Artifact(
+            name=name,
+            version=0,
+            content_type=content_type,
+            size=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            created_at=self._clock.now(),
+            run_id=claim.run_id,
+            data=data,
+        )
+        return self._book.keep_artifact(claim.tenant_id, session_id, artifact)
+
+    async def load_artifact(self, claim: Claim, name: str, version: int | None = None) -> Artifact | None:
+        session_id = self._session_of(claim)
+        return None if session_id is None else self._book.artifact(claim.tenant_id, session_id, name, version)
+
+    async def list_artifacts(self, claim: Claim) -> Sequence[str]:
+        session_id = self._session_of(claim)
+        return () if session_id is None else self._book.artifact_names(claim.tenant_id, session_id)
+
+    def _session_of(self, claim: Claim) -> SessionId | None:
+        return self._rows[claim.root_run_id or claim.run_id].new.session_id
+
     async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
         renewed: dict[RunId, CancelWish | None] = {}
         for claim in claims:
@@ -195,7 +287,8 @@ class MemoryWorkStore:
                 row = self._held(claim)
             except LeaseLost:
                 continue
-            row.lease_until = self._clock.monotonic() + lease_seconds
+            if claim.root_run_id is None:
+                row.lease_until = self._clock.monotonic() + lease_seconds
             renewed[claim.run_id] = row.wish
         return renewed
 
@@ -203,6 +296,8 @@ class MemoryWorkStore:
         try:
             row = self._held(claim)
         except LeaseLost:
+            return
+        if claim.root_run_id is not None:
             return
         row.holder = None
         row.record = replace(row.record, state=RunState.QUEUED)
@@ -214,41 +309,3 @@ class MemoryWorkStore:
             row.holder = None
             row.record = replace(row.record, state=RunState.QUEUED, recoveries=row.record.recoveries + 1)
         return len(lapsed)
-
-
-def _new_record(run: NewRun, now: float) -> RunRecord:
-    return RunRecord(
-        run_id=run.run_id,
-        tenant_id=run.tenant_id,
-        state=RunState.QUEUED,
-        agent=AgentName(run.agent.name),
-        agent_version=run.agent_version,
-        input=run.input,
-        context=run.context,
-        user=run.user,
-        subject=run.subject,
-        model=run.model,
-        output_schema=run.output_schema,
-        deadline_at=run.deadline_at,
-        budget=run.budget,
-        max_llm_calls=run.max_llm_calls,
-        priority=run.priority,
-        metadata=dict(run.metadata),
-        output_text=None,
-        error_code=None,
-        error_detail=None,
-        prompt_version=None,
-        prompt_fingerprint=None,
-        usage=Usage(),
-        cost=None,
-        model_calls=0,
-        tool_calls=0,
-        cancel_requested_at=None,
-        cancel_reason=None,
-        cancel_requested_by=None,
-        created_at=now,
-        started_at=None,
-        ended_at=None,
-        last_seq=0,
-        recoveries=0,
-    )

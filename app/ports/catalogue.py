@@ -19,6 +19,10 @@ class Catalogue(Protocol):
 
     def guardrail_names(self) -> Collection[str]: ...
 
+    def callback_names(self) -> Collection[str]:
+        """The sets of callbacks that agents may name."""
+        ...
+
     def models(self) -> Sequence[ModelInfo]:
         """Every model, sorted by name; here ``name`` is the whole ``provider:model``."""
         ...

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from app.agents import Agent
+from app.agents import USER_AUTHOR, Agent
 from app.conversation import Message, Usage
-from app.events import RunEvent, RunState
-from app.ids import AgentName, KeyId, RunId, TenantId, WorkerId
+from app.events import RunEvent, RunQueued, RunState
+from app.ids import AgentName, KeyId, RunId, SessionId, TenantId, WorkerId
 from app.policy import ResolvedBudget
 
 
@@ -27,6 +27,8 @@ class NewRun:
     ``input`` is what the caller sent: one text, or messages ending in a user's. ``output_schema`` is the form of the
     answer; None leaves it to the agent. ``path`` names the agents from the root down to this one, empty for a root.
     ``agent`` travels along for logs that keep no versions of their own; the Postgres store keeps name and version.
+    ``team`` pins the versions of the agents below it, by name. ``root_run_id`` is the run that was claimed, None for a
+    root itself.
     """
 
     run_id: RunId
@@ -47,6 +49,22 @@ class NewRun:
     parent_run_id: RunId | None = None
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    session_id: SessionId | None = None
+    root_run_id: RunId | None = None
+    team: Mapping[str, int] | None = None
+
+    @property
+    def first_event(self) -> RunQueued:
+        """Event 1 of its log."""
+        return RunQueued(
+            author=USER_AUTHOR,
+            agent=self.agent.name,
+            agent_version=self.agent_version,
+            depth=self.depth,
+            path=self.path or (self.agent.name,),
+            session_id=self.session_id,
+            parent_run_id=self.parent_run_id,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +107,13 @@ class RunRecord:
     ended_at: float | None
     last_seq: int
     recoveries: int
+    iterations: int = 0
+    session_id: SessionId | None = None
+    parent_run_id: RunId | None = None
+    root_run_id: RunId | None = None
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    team: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +131,8 @@ class Claim:
     """The right to drive one run until the lease ends. ``fence`` is named by every write.
 
     ``lease_until`` is on this process's monotonic clock, taken before the database was asked: it never claims too much.
+    ``root_run_id`` is set on the claim of a run below another one, which ``WorkStore.adopt`` gave: such a claim holds
+    for as long as the root's.
     """
 
     run_id: RunId
@@ -114,6 +141,25 @@ class Claim:
     fence: int
     recoveries: int
     lease_until: float
+    root_run_id: RunId | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adopted:
+    """A run below another one, under the claim to drive it. One that has ended is told by ``record.state``: its claim
+    holds nothing."""
+
+    claim: Claim
+    record: RunRecord
+
+
+def check_child(claim: Claim, child: NewRun) -> None:
+    """Raises ValueError for a run that is not to be below the one which the claim holds, or is of a session."""
+    root = claim.root_run_id or claim.run_id
+    if child.parent_run_id != claim.run_id or child.root_run_id not in {None, root} or child.session_id is not None:
+        raise ValueError(f"{child.run_id} is to be adopted below {claim.run_id}, and says otherwise")
+    if child.tenant_id != claim.tenant_id:
+        raise ValueError(f"{child.run_id} is of another tenant")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,19 +171,44 @@ class CancelWish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChildSpend:
+    """What a run below this one has used itself, without the runs below it."""
+
+    run_id: RunId
+    parent_run_id: RunId
+    usage: Usage
+    cost: Decimal | None
+    model_calls: int
+    tool_calls: int
+    iterations: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedRun:
-    """All that a drive needs. ``cancel`` is the wish that stood when it was loaded."""
+    """All that a drive needs. ``cancel`` is the wish that stood when it was loaded.
+
+    ``agent`` is whole: its team is inside it, in the versions that were pinned. ``history`` is the session's before
+    this run, ``last_agent`` who answered in it last. ``session_state`` holds what was stored, by keys with their
+    scopes. ``children`` are all runs below this one, at whatever depth.
+    """
 
     record: RunRecord
     agent: Agent
     events: tuple[RunEvent, ...]
     cancel: CancelWish | None
+    history: tuple[Message, ...] = ()
+    last_agent: str | None = None
+    session_state: Mapping[str, Any] = field(default_factory=dict)
+    children: tuple[ChildSpend, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunUpdate:
     """The row's summary after an append, written in the same transaction. A ``state`` other than running drops the
-    lease, and a terminal one sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it."""
+    lease, and a terminal one sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it.
+
+    ``session_items`` is what the run leaves in its session's history, and ``last_agent`` who answered: both come with
+    the terminal append. ``state_delta`` is stored with the events that tell it; a value of None deletes its key."""
 
     state: RunState
     usage: Usage
@@ -151,6 +222,10 @@ class RunUpdate:
     prompt_fingerprint: str | None = None
     model: str | None = None
     rewritten_input: str | tuple[Message, ...] | None = None
+    iterations: int = 0
+    session_items: tuple[Message, ...] | None = None
+    last_agent: str | None = None
+    state_delta: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,6 +238,8 @@ class RunFilter:
     created_after: float | None = None
     created_before: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    session_id: SessionId | None = None
+    parent_run_id: RunId | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from app.agents import Agent, AgentVersion
 from app.events import AnyEvent, RunEvent
 from app.ids import RunId, TenantId, WorkerId
 from app.ports.records import (
+    Adopted,
     CancelWish,
     Claim,
     KeyRecord,
@@ -20,21 +21,34 @@ from app.ports.records import (
     Snapshot,
     StoredEventRow,
 )
+from app.ports.sessions import ArtifactStore, SessionTx
 
 
-class WorkStore(Protocol):
-    """The workers' side, over all tenants. Raises StoreUnavailable when the store does not answer."""
+class WorkStore(ArtifactStore, Protocol):
+    """The workers' side, over all tenants. Raises StoreUnavailable when the store does not answer.
+
+    A run below another one is never queued, and has no lease of its own: who holds its root holds it.
+    """
 
     async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
         """Takes up to ``limit`` queued runs, raising each one's fence by one and setting its state to running.
 
-        Two callers never get the same run. The tenant served longest ago comes first, then priority, then age.
+        Two callers never get the same run. The tenant served longest ago comes first, then priority, then age. A run
+        whose session is busy with an earlier one is left out until that has ended.
         """
         ...
 
     async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        """Like ``claim``, of queued runs that only need to end, because of a cancel or a deadline: out of turn, since
-        they will take no worker's time."""
+        """Like ``claim``, of queued runs that only need to end, because of a cancel or a deadline: out of turn, also in
+        their session, since they will take no worker's time."""
+        ...
+
+    async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
+        """Takes the run below the one that ``claim`` holds, under its fence: makes it, with event 1, or goes on with
+        it where it exists and has not ended. One that has ended is returned as it is.
+
+        Raises LeaseLost when the claim no longer holds, and ValueError where the run is another one's.
+        """
         ...
 
     async def load(self, claim: Claim) -> LoadedRun:
@@ -46,16 +60,21 @@ class WorkStore(Protocol):
     ) -> tuple[RunEvent, ...]:
         """Appends events and writes the row's summary, in one transaction, when ``claim.fence`` is still the run's.
 
-        Returns what was stored. Otherwise raises LeaseLost, and nothing is stored.
+        Returns what was stored. Otherwise raises LeaseLost, and nothing is stored. When a run of a session ends, the
+        next one of that session can be claimed: whoever appended the end tells the workers.
         """
         ...
 
     async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
-        """Extends leases. A run that is missing from the answer is lost; a value is the run's cancel, if asked for."""
+        """Extends leases. A run that is missing from the answer is lost; a value is the run's cancel, if asked for.
+
+        Claims of runs below others may be among them: they are told about, and have no lease to extend.
+        """
         ...
 
     async def release(self, claim: Claim) -> None:
-        """Hands a run back to the queue, not counted as a recovery. Does nothing when the claim no longer holds."""
+        """Hands a run back to the queue, not counted as a recovery. Does nothing when the claim no longer holds, and
+        for a run below another one: that goes with its root."""
         ...
 
     async def requeue_expired(self) -> int:
@@ -63,7 +82,7 @@ class WorkStore(Protocol):
         ...
 
 
-class TenantTx(Protocol):
+class TenantTx(SessionTx, Protocol):
     """One transaction of one tenant: row-level security holds below, and another tenant's rows don't exist."""
 
     tenant_id: TenantId
@@ -89,7 +108,10 @@ class TenantTx(Protocol):
         ...
 
     async def insert_run(self, run: NewRun) -> RunRecord:
-        """The run's row and event 1 (``run_queued``)."""
+        """The run's row and event 1 (``run_queued``). A run of a session waits there for those before it.
+
+        Raises ValueError for an unknown session.
+        """
         ...
 
     async def get_run(self, run_id: RunId) -> RunRecord | None: ...
@@ -109,7 +131,10 @@ class TenantTx(Protocol):
         ...
 
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
-        """Writes the wish on a run that is not terminal (the first one stays). None when there is no such run."""
+        """Writes the wish on a run that is not terminal (the first one stays). None when there is no such run.
+
+        A suspended run is queued by it, and so is the suspended root of a run below it.
+        """
         ...
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:

@@ -2,15 +2,31 @@
 
 import math
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.agents import ToolDeclaration
+from app.conversation import Content
 from app.errors import ConfigurationError
-from app.ids import CallId, RunId, TenantId
+from app.ids import CallId, RunId, SessionId, TenantId
 from app.policy import Deadline, Effect
+from app.ports.artifacts import ArtifactDesk, NoArtifacts
 from app.ports.cancellation import CancellationToken
 from app.ports.context import RunContext
+from app.ports.sessions import Artifact
+
+
+@dataclass(kw_only=True, slots=True)
+class ToolActions:
+    """What a tool asks of the runtime around it (``EventActions`` in ADK).
+
+    ``transfer_to_agent`` hands the run to an agent of the team once the turn's calls are through. ``escalate`` hands it
+    back to the agent above. ``skip_summarization``: the result is the answer, and no model is asked about it.
+    """
+
+    transfer_to_agent: str | None = None
+    escalate: bool = False
+    skip_summarization: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,8 +34,9 @@ class ToolContext:
     """What a tool may know of the call. ``idempotency_key`` is the same for every dispatch of one call, also after a
     crash: hand it to whatever the tool writes to. ``dispatch`` counts from 1.
 
-    ``state`` is shared by the run's tools: what a tool sets there is stored with its result (JSON only), and later
-    calls see it. ``run`` is to be handed on as ``parent`` to a run that the tool starts."""
+    ``state`` is shared by the run's tools and callbacks: what a tool sets there is stored with its result (JSON only),
+    and later calls see it. ``actions`` is read when the call has ended well. ``run`` is to be handed on as ``parent``
+    to a run that the tool starts. ADK's names (``agent_name``, ``function_call_id``, …) work too."""
 
     tenant_id: TenantId
     run_id: RunId
@@ -32,6 +49,38 @@ class ToolContext:
     deadline: Deadline | None
     state: MutableMapping[str, Any]
     run: RunContext
+    artifacts: ArtifactDesk = field(default_factory=NoArtifacts)
+    session_id: SessionId | None = None
+    user_content: Content = field(default_factory=Content)
+    actions: ToolActions = field(default_factory=ToolActions)
+
+    @property
+    def invocation_id(self) -> RunId:
+        return self.run_id
+
+    @property
+    def agent_name(self) -> str:
+        return self.agent
+
+    @property
+    def user_id(self) -> str | None:
+        return self.user
+
+    @property
+    def function_call_id(self) -> CallId:
+        return self.call_id
+
+    async def save_artifact(self, name: str, data: bytes | str, content_type: str | None = None) -> int:
+        """Stores a version of an artifact of the session and returns its number. See ``ArtifactDesk.save``."""
+        return await self.artifacts.save(name, data, content_type)
+
+    async def load_artifact(self, name: str, version: int | None = None) -> Artifact | None:
+        """That version, or the newest one; None where there is none."""
+        return await self.artifacts.load(name, version)
+
+    async def list_artifacts(self) -> Sequence[str]:
+        """Every artifact's name, sorted."""
+        return await self.artifacts.names()
 
 
 ToolFunction = Callable[[dict[str, Any], ToolContext], Awaitable[str]]

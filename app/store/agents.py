@@ -1,14 +1,13 @@
 """Agents of a tenant: versions are immutable and counted on, also over a retirement."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 
 from app.agents import Agent, AgentVersion
-from app.ids import TenantId
-from app.store.database import store_errors
 from app.store.rows import dump_json, load_agent
+from app.store.transaction import TenantTransaction
 
 # Two writers of one name come one after the other from here on.
 _LOCK: Final = """
@@ -33,12 +32,8 @@ _LIST: Final = """
 """
 
 
-class AgentTables:
+class AgentTables(TenantTransaction):
     """The part of a tenant's transaction that keeps agents."""
-
-    def __init__(self, driver: asyncpg.Connection, tenant_id: TenantId) -> None:
-        self._driver = driver
-        self.tenant_id = tenant_id
 
     async def put_agent(self, agent: Agent) -> tuple[AgentVersion, bool]:
         [row] = await self._fetch(_LOCK, self.tenant_id, agent.name)
@@ -65,11 +60,6 @@ class AgentTables:
 
     async def retire_agent(self, name: str) -> bool:
         return bool(await self._fetch(_RETIRE, self.tenant_id, name))
-
-    async def _fetch(self, statement: str, *arguments: Any) -> Sequence[asyncpg.Record]:
-        with store_errors():
-            rows: Sequence[asyncpg.Record] = await self._driver.fetch(statement, *arguments)
-            return rows
 
 
 def _to_version(row: asyncpg.Record) -> AgentVersion:

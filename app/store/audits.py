@@ -29,9 +29,10 @@ AUDITS: Final[Mapping[str, str]] = {
         SELECT e.run_id FROM events e WHERE (e.seq = 1) <> (e.kind = 'run_queued')""",
     "every event belongs to a run": """
         SELECT e.run_id FROM events e LEFT JOIN runs r USING (tenant_id, run_day, run_id) WHERE r.state IS NULL""",
-    "a running run has a worker and a lease": """
+    "a running run has a worker, and a lease where it is no child": """
         SELECT r.run_id FROM runs r
-        WHERE r.state = 'running' AND (r.worker_id IS NULL OR r.lease_expires_at IS NULL)""",
+        WHERE r.state = 'running'
+            AND (r.worker_id IS NULL OR (r.lease_expires_at IS NULL) <> (r.parent_run_id IS NOT NULL))""",
     "a run that does not run has neither": """
         SELECT r.run_id FROM runs r
         WHERE r.state <> 'running' AND (r.worker_id IS NOT NULL OR r.lease_expires_at IS NOT NULL)""",
@@ -46,6 +47,27 @@ AUDITS: Final[Mapping[str, str]] = {
         WHERE before.seq = later.seq - 1 AND later.fence < before.fence""",
     "no event has a fence that its run never gave out": """
         SELECT r.run_id FROM runs r JOIN events e USING (tenant_id, run_day, run_id) WHERE e.fence > r.fence""",
+    "a child that goes on has a root that goes on": """
+        SELECT c.run_id FROM runs c LEFT JOIN runs r ON r.tenant_id = c.tenant_id AND r.run_id = c.root_run_id
+        WHERE c.parent_run_id IS NOT NULL AND c.state IN ('queued', 'running', 'suspended')
+            AND coalesce(r.state, '') NOT IN ('queued', 'running', 'suspended')""",
+    "no child is queued": """
+        SELECT r.run_id FROM runs r WHERE r.parent_run_id IS NOT NULL AND r.state = 'queued'""",
+    "no child has a fence that its root never gave out": """
+        SELECT c.run_id FROM runs c JOIN runs r ON r.tenant_id = c.tenant_id AND r.run_id = c.root_run_id
+        WHERE c.fence > r.fence""",
+    "a session has at most one run that goes on and is not blocked": """
+        SELECT min(r.run_id) FROM runs r
+        WHERE r.session_id IS NOT NULL AND r.state IN ('queued', 'running', 'suspended') AND NOT r.blocked
+        GROUP BY r.tenant_id, r.session_id HAVING count(*) > 1""",
+    "only runs of a session are blocked": """
+        SELECT r.run_id FROM runs r WHERE r.blocked AND r.session_id IS NULL""",
+    "a blocked run that goes on waits for an earlier one of its session": """
+        SELECT r.run_id FROM runs r
+        WHERE r.blocked AND r.session_id IS NOT NULL AND r.state IN ('queued', 'running', 'suspended')
+            AND NOT EXISTS (
+                SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.session_id = r.session_id
+                    AND e.session_seq < r.session_seq AND e.state IN ('queued', 'running', 'suspended'))""",
 }
 
 _SEES_ALL: Final = """

@@ -2,19 +2,20 @@
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from app.agents import Agent
 from app.conversation import Message, Usage, UsageSource
-from app.events import RunState
-from app.ids import AgentName, RunId, TenantId
+from app.events import RunState, encode_event
+from app.ids import AgentName, RunId, SessionId, TenantId
 from app.policy import BudgetLimits, ResolvedBudget, Scope
-from app.ports.records import CancelWish, RunContextInput, RunRecord
+from app.ports.records import CancelWish, ChildSpend, NewRun, RunContextInput, RunRecord
 from app.store.tables import runs
-from app.store.types import EscapedText, unescape_optional
+from app.store.types import EscapedText, escape_optional, escape_text, unescape_optional, unescape_text
 
 _MESSAGES: Final = TypeAdapter(tuple[Message, ...])
 _ESCAPED_COLUMNS: Final = tuple(column.name for column in runs.c if isinstance(column.type, EscapedText))
@@ -28,12 +29,35 @@ def dump_input(value: str | tuple[Message, ...]) -> str:
     """A JSON string, or a JSON list of messages."""
     if isinstance(value, str):
         return dump_json(value)
-    return dump_json([message.model_dump(mode="json", exclude_defaults=True) for message in value])
+    return dump_messages(value)
 
 
 def load_input(text: str) -> str | tuple[Message, ...]:
     value = json.loads(text)
     return value if isinstance(value, str) else _MESSAGES.validate_python(value)
+
+
+def dump_messages(messages: tuple[Message, ...]) -> str:
+    """A JSON list of messages."""
+    return dump_json([message.model_dump(mode="json", exclude_defaults=True) for message in messages])
+
+
+def load_messages(text: str) -> tuple[Message, ...]:
+    return _MESSAGES.validate_python(json.loads(text))
+
+
+def dump_state(state: Mapping[str, Any]) -> tuple[list[str], list[str | None]]:
+    """Keys and the JSON of their values; None stays None, which deletes a key."""
+    return (
+        [escape_text(key) for key in state],
+        [None if value is None else dump_json(value) for value in state.values()],
+    )
+
+
+def load_state(keys: Sequence[str] | None, values: Sequence[str] | None) -> dict[str, Any]:
+    """The state that these entries hold; None for no entry at all."""
+    stored = zip(keys or (), values or (), strict=True)
+    return {unescape_text(key): json.loads(value) for key, value in stored}
 
 
 def dump_context(context: RunContextInput) -> str:
@@ -69,6 +93,33 @@ def load_agent(definition: str) -> Agent:
     schema = fields.pop("output_schema", None)
     agent = Agent.model_validate(fields)
     return agent if schema is None else agent.model_copy(update={"output_schema": schema})
+
+
+def new_run_columns(run: NewRun) -> tuple[Any, ...]:
+    """What submit_run and adopt_run are told of a run, in their order, from its id to the form of its answer."""
+    return (
+        run.run_id,
+        run.agent.name,
+        run.agent_version,
+        dump_input(run.input),
+        dump_context(run.context),
+        escape_optional(run.user),
+        escape_optional(run.subject),
+        escape_optional(run.model),
+        to_optional_instant(run.deadline_at),
+        dump_budget(run.budget),
+        run.max_llm_calls,
+        run.priority,
+        dump_json(dict(run.metadata)),
+        [escape_text(key) for key in run.metadata],
+        [escape_text(value) for value in run.metadata.values()],
+        encode_event(run.first_event),
+        dump_schema(run.output_schema),
+    )
+
+
+def dump_team(team: Mapping[str, int] | None) -> str | None:
+    return None if team is None else dump_json(dict(team))
 
 
 def to_instant(at: float) -> datetime.datetime:
@@ -128,6 +179,34 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         ended_at=to_epoch(row["ended_at"]),
         last_seq=row["last_seq"],
         recoveries=row["recoveries"],
+        iterations=row["iterations"],
+        session_id=None if row["session_id"] is None else SessionId(row["session_id"]),
+        parent_run_id=None if row["parent_run_id"] is None else RunId(row["parent_run_id"]),
+        root_run_id=None if row["root_run_id"] is None else RunId(row["root_run_id"]),
+        depth=row["depth"],
+        path=tuple(row["path"] or (row["agent"],)),
+        team=None if row["team"] is None else json.loads(row["team"]),
+    )
+
+
+def to_children(text: str | None) -> tuple[ChildSpend, ...]:
+    """The JSON that load_run tells of the runs below one."""
+    return tuple(
+        ChildSpend(
+            run_id=RunId(child["run_id"]),
+            parent_run_id=RunId(child["parent_run_id"]),
+            usage=Usage(
+                input_tokens=child["input_tokens"],
+                cached_tokens=child["cached_tokens"],
+                output_tokens=child["output_tokens"],
+                source=UsageSource(child["source"]),
+            ),
+            cost=None if child["cost"] is None else Decimal(child["cost"]),
+            model_calls=child["model_calls"],
+            tool_calls=child["tool_calls"],
+            iterations=child["iterations"],
+        )
+        for child in json.loads(text or "[]")
     )
 
 

@@ -130,6 +130,16 @@ runs = Table(
     Column("recoveries", Integer, nullable=False, server_default=text("0")),
     Column("output_schema", Text),
     Column("cost", Numeric),
+    Column("session_id", _ID),
+    Column("session_seq", Integer),
+    Column("blocked", Boolean, nullable=False, server_default=text("false")),
+    Column("parent_run_id", _ID),
+    Column("root_run_id", _ID),
+    Column("depth", Integer, nullable=False, server_default=text("0")),
+    Column("path", ARRAY(Text)),
+    Column("team", Text),
+    Column("iterations", Integer, nullable=False, server_default=text("0")),
+    Column("state_owner", _ID),
     PrimaryKeyConstraint("tenant_id", "run_id", name="pk_runs"),
     CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in RunState)})", name="ck_runs_state"),
     postgresql_with={"fillfactor": 70},
@@ -141,7 +151,7 @@ Index(
     runs.c.priority.desc(),
     runs.c.created_at,
     runs.c.run_id,
-    postgresql_where=text("state = 'queued'"),
+    postgresql_where=text("state = 'queued' AND NOT blocked"),
 )
 Index(
     "ix_runs_ending",
@@ -150,6 +160,22 @@ Index(
 )
 Index("ix_runs_running", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'running'"))
 Index("ix_runs_suspended", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'suspended'"))
+Index(
+    "uq_runs_session_seq",
+    runs.c.tenant_id,
+    runs.c.session_id,
+    runs.c.session_seq,
+    unique=True,
+    postgresql_where=text("session_id IS NOT NULL"),
+)
+Index(
+    "ix_runs_session_open",
+    runs.c.tenant_id,
+    runs.c.session_id,
+    runs.c.session_seq,
+    postgresql_where=text("session_id IS NOT NULL AND state IN ('queued', 'running', 'suspended')"),
+)
+Index("ix_runs_parent", runs.c.tenant_id, runs.c.parent_run_id, postgresql_where=text("parent_run_id IS NOT NULL"))
 
 run_metadata = Table(
     "run_metadata",
@@ -160,6 +186,7 @@ run_metadata = Table(
     Column("run_id", _ID, nullable=False),
     PrimaryKeyConstraint("tenant_id", "key", "value", "run_id", name="pk_run_metadata"),
 )
+Index("ix_run_metadata_run", run_metadata.c.tenant_id, run_metadata.c.run_id)
 
 tenant_queue = Table(
     "tenant_queue",
@@ -207,3 +234,63 @@ idempotency_keys = Table(
     PrimaryKeyConstraint("tenant_id", "key_digest", name="pk_idempotency_keys"),
 )
 Index("ix_idempotency_keys_age", idempotency_keys.c.created_at)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("session_id", _ID, nullable=False),
+    Column("agent", _ID),
+    Column("caller", EscapedText),
+    Column("title", EscapedText),
+    Column("metadata", Text, nullable=False),
+    Column("last_agent", _ID),
+    Column("last_seq", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", _INSTANT, nullable=False),
+    Column("updated_at", _INSTANT, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "session_id", name="pk_sessions"),
+    postgresql_with={"fillfactor": 70},
+)
+Index("ix_sessions_newest", sessions.c.tenant_id, sessions.c.created_at.desc(), sessions.c.session_id.desc())
+
+session_items = Table(
+    "session_items",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("session_id", _ID, nullable=False),
+    Column("session_seq", Integer, nullable=False),
+    Column("run_id", _ID, nullable=False),
+    Column("messages", Text, nullable=False),
+    Column("created_at", _INSTANT, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "session_id", "session_seq", name="pk_session_items"),
+)
+
+state_entries = Table(
+    "state_entries",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("scope", _ID, nullable=False),
+    Column("owner", EscapedText(collation="C"), nullable=False),
+    Column("key_digest", LargeBinary, nullable=False),
+    Column("key", EscapedText, nullable=False),
+    Column("value", Text, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "scope", "owner", "key_digest", name="pk_state_entries"),
+    CheckConstraint("scope IN ('session', 'app', 'user')", name="ck_state_entries_scope"),
+    postgresql_with={"fillfactor": 80},
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("tenant_id", _ID, nullable=False),
+    Column("session_id", _ID, nullable=False),
+    Column("name", _ID, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("content_type", EscapedText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", _INSTANT, nullable=False),
+    Column("run_id", _ID),
+    PrimaryKeyConstraint("tenant_id", "session_id", "name", "version", name="pk_artifacts"),
+)

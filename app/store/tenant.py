@@ -6,30 +6,28 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from app.events import RunQueued, encode_event
 from app.ids import RunId, TenantId
 from app.ports.records import CancelWish, NewRun, RememberedAnswer, RunFilter, RunRecord, StoredEventRow
 from app.store.agents import AgentTables
+from app.store.artifacts import ArtifactTables
 from app.store.database import Database
-from app.store.rows import (
-    dump_budget,
-    dump_context,
-    dump_input,
-    dump_json,
-    dump_schema,
-    to_instant,
-    to_optional_instant,
-    to_run_record,
-)
+from app.store.rows import dump_json, dump_team, new_run_columns, to_instant, to_run_record
+from app.store.sessions import SessionTables
 from app.store.types import escape_optional, escape_text
 
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
 _SUBMIT: Final = (
-    "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+    "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
+    " $20)"
 )
 _GET_RUN: Final = "SELECT * FROM runs WHERE tenant_id = $1 AND run_id = $2"
+# Those that wait for a worker and those that wait for their session lie in different indexes.
 _COUNT_QUEUED: Final = """
-    SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' LIMIT $2) AS waiting
+    SELECT least($2::bigint,
+        (SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' AND NOT blocked
+            LIMIT $2) AS waiting)
+        + (SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' AND blocked
+            AND session_id IS NOT NULL LIMIT $2) AS blocked)) AS count
 """
 # The day leads to the one partition that holds the run's log.
 _EVENTS: Final = """
@@ -43,7 +41,18 @@ _CANCEL: Final = """
         queued_at = CASE WHEN state = 'suspended' THEN clock_timestamp() ELSE queued_at END,
         state = CASE WHEN state = 'suspended' THEN 'queued' ELSE state END
     WHERE tenant_id = $1 AND run_id = $2 AND state IN ('queued', 'running', 'suspended')
-        AND cancel_requested_at IS NULL
+        AND cancel_requested_at IS NULL AND parent_run_id IS NULL
+"""
+# The root is locked before the run below it, as everywhere.
+_LOCK_ROOT: Final = "SELECT FROM runs WHERE tenant_id = $1 AND run_id = $2 FOR NO KEY UPDATE"
+_CANCEL_BELOW: Final = """
+    WITH wished AS (
+        UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = $4, cancel_requested_by = $5
+        WHERE tenant_id = $1 AND run_id = $3 AND state IN ('running', 'suspended') AND cancel_requested_at IS NULL
+        RETURNING true
+    )
+    UPDATE runs SET state = 'queued', queued_at = clock_timestamp()
+    WHERE tenant_id = $1 AND run_id = $2 AND state = 'suspended' AND EXISTS (SELECT FROM wished)
 """
 # Inserting waits for a request with this key that is being committed, which looking first would not.
 _TAKE_KEY: Final = """
@@ -71,7 +80,7 @@ class PostgresTenantStore:
             yield PostgresTenantTx(driver, tenant_id)
 
 
-class PostgresTenantTx(AgentTables):
+class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables):
     """Satisfies ``ports.store.TenantTx``."""
 
     async def now(self) -> float:
@@ -80,32 +89,17 @@ class PostgresTenantTx(AgentTables):
         return now
 
     async def insert_run(self, run: NewRun) -> RunRecord:
-        """Raises ValueError for a run without an agent's version, or of another tenant."""
+        """Raises ValueError for a run without an agent's version, of another tenant or of an unknown session, and for
+        one below another run: that is adopted."""
         if run.agent_version is None or run.tenant_id != self.tenant_id:
             raise ValueError("a stored run names its agent's version, and its own tenant")
-        queued = RunQueued(agent=run.agent.name, agent_version=run.agent_version, path=(run.agent.name,))
-        [row] = await self._fetch(
-            _SUBMIT,
-            self.tenant_id,
-            run.run_id,
-            run.agent.name,
-            run.agent_version,
-            dump_input(run.input),
-            dump_context(run.context),
-            escape_optional(run.user),
-            escape_optional(run.subject),
-            escape_optional(run.model),
-            to_optional_instant(run.deadline_at),
-            dump_budget(run.budget),
-            run.max_llm_calls,
-            run.priority,
-            dump_json(dict(run.metadata)),
-            [escape_text(key) for key in run.metadata],
-            [escape_text(value) for value in run.metadata.values()],
-            encode_event(queued),
-            dump_schema(run.output_schema),
-        )
-        return to_run_record(row)
+        if run.parent_run_id is not None:
+            raise ValueError("a run below another one is adopted by whoever drives that")
+        team = dump_team(run.team)
+        rows = await self._fetch(_SUBMIT, self.tenant_id, *new_run_columns(run), run.session_id, team)
+        if not rows:
+            raise ValueError(f"there is no session {run.session_id}")
+        return to_run_record(rows[0])
 
     async def get_run(self, run_id: RunId) -> RunRecord | None:
         rows = await self._fetch(_GET_RUN, self.tenant_id, run_id)
@@ -130,9 +124,15 @@ class PostgresTenantTx(AgentTables):
         ]
 
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
-        """A suspended run is queued by it: only a claim ends a run (promise 3)."""
+        """A suspended run is queued by it: only a claim ends a run (promise 3). Of a run below another one the root
+        is."""
         reason, requested_by = escape_optional(wish.reason), escape_optional(wish.requested_by)
         await self._fetch(_CANCEL, self.tenant_id, run_id, reason, requested_by)
+        found = await self.get_run(run_id)
+        if found is None or found.root_run_id is None:
+            return found
+        await self._fetch(_LOCK_ROOT, self.tenant_id, found.root_run_id)
+        await self._fetch(_CANCEL_BELOW, self.tenant_id, found.root_run_id, run_id, reason, requested_by)
         return await self.get_run(run_id)
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
@@ -170,6 +170,10 @@ def _list_statement(
         add("r.agent = {}", where.agent)
     if where.user is not None:
         add("r.caller = {}", escape_text(where.user))
+    if where.session_id is not None:
+        add("r.session_id = {}", where.session_id)
+    if where.parent_run_id is not None:
+        add("r.parent_run_id = {}", where.parent_run_id)
     if where.created_after is not None:
         add("r.created_at > {}", to_instant(where.created_after))
     if where.created_before is not None:

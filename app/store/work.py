@@ -4,28 +4,55 @@ Promises kept here: 1. ids are unique to a claim: two callers never get the same
 compared in the statement that stores. 10. No transaction outlives a call.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from app.errors import LeaseLost
+import asyncpg
+
+from app.agents import Agent, inline_team
+from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
 from app.ids import RunId, TenantId, WorkerId
 from app.ports.clock import Clock
-from app.ports.records import CancelWish, Claim, LoadedRun, RunUpdate
+from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
+from app.ports.sessions import Artifact
+from app.store.artifacts import ArtifactTables
 from app.store.database import Database
-from app.store.rows import dump_input, load_agent, to_cancel_wish, to_run_record
-from app.store.types import escape_optional, unescape_optional
+from app.store.rows import (
+    dump_input,
+    dump_messages,
+    dump_state,
+    dump_team,
+    load_agent,
+    load_messages,
+    load_state,
+    new_run_columns,
+    to_cancel_wish,
+    to_children,
+    to_run_record,
+)
+from app.store.types import escape_optional, escape_text, unescape_optional
 
 _CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3)"
 _CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3)"
-_LOAD: Final = "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads FROM load_run($1, $2, $3) l"
+_ADOPT: Final = (
+    "SELECT * FROM adopt_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
+    " $21, $22, $23, $24, $25)"
+)
+_LOAD: Final = (
+    "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
+    " l.history, l.last_agent, l.state_keys, l.state_values, l.children FROM load_run($1, $2, $3, $4) l"
+)
 _APPEND: Final = (
     "SELECT seq, at FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,"
-    " $18, $19, $20, $21)"
+    " $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)"
 )
 _RENEW: Final = "SELECT run_id, cancelled, reason, requested_by FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
+_SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
 _REQUEUE: Final = "SELECT requeue_expired_runs() AS count"
 
 _LOGS_REMEMBERED: Final = 10_000
@@ -62,8 +89,34 @@ class PostgresWorkStore:
             for row in rows
         ]
 
+    async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
+        check_child(claim, child)
+        if child.agent_version is None:
+            raise ValueError("a stored run names its agent's version")
+        root = claim.root_run_id or claim.run_id
+        try:
+            rows = await self._database.fetch(
+                _ADOPT,
+                claim.tenant_id,
+                root,
+                claim.run_id,
+                claim.fence,
+                claim.worker_id,
+                *new_run_columns(child),
+                dump_team(child.team),
+                child.depth,
+                list(child.path),
+            )
+        except asyncpg.UniqueViolationError as error:
+            raise ValueError(f"the run {child.run_id} is another one's") from error
+        if not rows:
+            raise _lost(claim)
+        record = to_run_record(rows[0])
+        adopted = replace(claim, run_id=child.run_id, recoveries=record.recoveries, root_run_id=root)
+        return Adopted(claim=adopted, record=record)
+
     async def load(self, claim: Claim) -> LoadedRun:
-        rows = await self._database.fetch(_LOAD, claim.tenant_id, claim.run_id, claim.fence)
+        rows = await self._database.fetch(_LOAD, claim.tenant_id, claim.run_id, claim.fence, claim.root_run_id)
         if not rows:
             raise _lost(claim)
         row = rows[0]
@@ -72,7 +125,7 @@ class PostgresWorkStore:
         stored = zip(row["seqs"], row["kinds"], row["instants"], row["payloads"], strict=True)
         return LoadedRun(
             record=record,
-            agent=load_agent(row["definition"]),
+            agent=_load_team(row, record),
             events=tuple(
                 RunEvent(
                     run_id=claim.run_id, seq=seq, at=at.timestamp(), body=decode_event(kind, payload), payload=payload
@@ -80,6 +133,10 @@ class PostgresWorkStore:
                 for seq, kind, at, payload in stored
             ),
             cancel=to_cancel_wish(record),
+            history=tuple(message for item in row["history"] or () for message in load_messages(item)),
+            last_agent=row["last_agent"],
+            session_state=load_state(row["state_keys"], row["state_values"]),
+            children=to_children(row["children"]),
         )
 
     async def append_if_owner(
@@ -92,7 +149,16 @@ class PostgresWorkStore:
         payloads = [encode_event(body) for body in bodies]
         after = self._last_seq.get((claim.run_id, claim.fence))
         rows = await self._database.fetch(
-            _APPEND, claim.tenant_id, claim.run_id, claim.fence, after, kinds, payloads, *_summary(update)
+            _APPEND,
+            claim.tenant_id,
+            claim.run_id,
+            claim.fence,
+            after,
+            kinds,
+            payloads,
+            *_summary(update),
+            claim.root_run_id,
+            *_leavings(update),
         )
         if not rows:
             self._forget(claim)
@@ -136,6 +202,37 @@ class PostgresWorkStore:
         self._forget(claim)
         await self._database.fetch(_RELEASE, claim.tenant_id, claim.run_id, claim.fence)
 
+    async def save_artifact(self, claim: Claim, name: str, data: bytes, content_type: str) -> int:
+        rows = await self._database.fetch(
+            _SAVE_ARTIFACT,
+            claim.tenant_id,
+            claim.root_run_id or claim.run_id,
+            claim.run_id,
+            claim.fence,
+            name,
+            escape_text(content_type),
+            hashlib.sha256(data).hexdigest(),
+            data,
+        )
+        if not rows:
+            raise _lost(claim)
+        version: int | None = rows[0]["version"]
+        if version is None:
+            raise ConfigurationError("the run is in no session that could keep an artifact", code="no_session")
+        return version
+
+    async def load_artifact(self, claim: Claim, name: str, version: int | None = None) -> Artifact | None:
+        async with self._database.enter_tenant(claim.tenant_id) as driver:
+            tables = ArtifactTables(driver, claim.tenant_id)
+            session_id = await tables.session_of(claim.root_run_id or claim.run_id)
+            return None if session_id is None else await tables.get_artifact(session_id, name, version)
+
+    async def list_artifacts(self, claim: Claim) -> Sequence[str]:
+        async with self._database.enter_tenant(claim.tenant_id) as driver:
+            tables = ArtifactTables(driver, claim.tenant_id)
+            session_id = await tables.session_of(claim.root_run_id or claim.run_id)
+            return () if session_id is None else await tables.artifact_names(session_id)
+
     async def requeue_expired(self) -> int:
         rows = await self._database.fetch(_REQUEUE)
         count: int = rows[0]["count"]
@@ -150,8 +247,34 @@ class PostgresWorkStore:
         self._last_seq.pop((claim.run_id, claim.fence), None)
 
 
+def _load_team(row: Mapping[str, Any], record: RunRecord) -> Agent:
+    """The run's agent with those below it. A run below another one is one of its root's team: what it may do there is
+    the root's to say."""
+    team = zip(row["team_names"] or (), row["team_definitions"] or (), strict=True)
+    root = inline_team(load_agent(row["definition"]), {name: load_agent(definition) for name, definition in team})
+    found = root if record.root_run_id is None else _find(root, record.agent)
+    if found is None:
+        raise ConfigurationError(f"the agent {record.agent!r} is not in the team of {root.name!r}")
+    return found
+
+
+def _find(agent: Agent, name: str) -> Agent | None:
+    """The agent of that name in a whole team."""
+    if agent.name == name:
+        return agent
+    below = (_find(entry.agent, name) for entry in agent.below if isinstance(entry.agent, Agent))
+    return next((found for found in below if found is not None), None)
+
+
+def _leavings(update: RunUpdate) -> tuple[Any, ...]:
+    """The last parameters of append_events: what goes to the session, or is kept beside it."""
+    items = None if not update.session_items else dump_messages(update.session_items)
+    keys, values = (None, None) if not update.state_delta else dump_state(update.state_delta)
+    return update.iterations, items, update.last_agent, keys, values
+
+
 def _summary(update: RunUpdate) -> tuple[Any, ...]:
-    """The last parameters of append_events, in its order."""
+    """The parameters of append_events from the state on, in its order."""
     return (
         update.state.value,
         update.usage.input_tokens,

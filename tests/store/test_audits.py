@@ -10,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.errors import ConfigurationError
 from app.events import RunState
 from app.execution.system import SystemClock
-from app.ids import TenantId, WorkerId
+from app.ids import SessionId, TenantId, WorkerId
+from app.ports.sessions import NewSession
 from app.store.audits import AUDITS, audit
 from app.store.database import Database, DatabaseConfig
+from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
 from tests.store.support import new_run, submit, terminated, update, warned
@@ -27,7 +29,8 @@ VIOLATIONS = {
     "events are numbered from 1 to last_seq without a gap": "UPDATE runs SET last_seq = last_seq + 1",
     "the first event is run_queued, and there is no other": "UPDATE events SET kind = 'warning' WHERE seq = 1",
     "every event belongs to a run": "DELETE FROM runs WHERE run_id = 'run_queued'",
-    "a running run has a worker and a lease": "UPDATE runs SET worker_id = NULL WHERE run_id = 'run_running'",
+    "a running run has a worker, and a lease where it is no child": "UPDATE runs SET worker_id = NULL"
+    " WHERE run_id = 'run_running'",
     "a run that does not run has neither": "UPDATE runs SET worker_id = 'w' WHERE run_id = 'run_queued'",
     "no lease has been left lapsed": "UPDATE runs SET lease_expires_at = now() - interval '1 hour'"
     " WHERE run_id = 'run_running'",
@@ -35,12 +38,28 @@ VIOLATIONS = {
     "fences only rise along a log": "UPDATE events SET fence = 1 WHERE seq = 1 AND run_id = 'run_running';"
     "UPDATE events SET fence = 0 WHERE seq = 2 AND run_id = 'run_running'",
     "no event has a fence that its run never gave out": "UPDATE runs SET fence = 0 WHERE run_id = 'run_running'",
+    "a child that goes on has a root that goes on": "UPDATE runs SET state = 'failed' WHERE run_id = 'run_running'",
+    "no child is queued": "UPDATE runs SET state = 'queued' WHERE run_id = 'run_child'",
+    "no child has a fence that its root never gave out": "UPDATE runs SET fence = 9 WHERE run_id = 'run_child'",
+    "a session has at most one run that goes on and is not blocked": "UPDATE runs SET blocked = false",
+    "only runs of a session are blocked": "UPDATE runs SET blocked = true WHERE run_id = 'run_queued'",
+    "a blocked run that goes on waits for an earlier one of its session": "UPDATE runs SET blocked = true"
+    " WHERE run_id = 'run_turn'",
 }
+
+# Sentences that more than one column can break.
+MORE_VIOLATIONS = [
+    ("a running run has a worker, and a lease where it is no child", "lease_expires_at = NULL", "run_running"),
+    ("a running run has a worker, and a lease where it is no child", "lease_expires_at = now()", "run_child"),
+    ("a child that goes on has a root that goes on", "root_run_id = 'run_none'", "run_child"),
+    ("a blocked run that goes on waits for an earlier one of its session", "session_seq = 0", "run_blocked"),
+]
 
 
 @pytest.fixture
 async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
-    """One run that waits, one that runs and has three events, one that has ended."""
+    """One run that waits, one that runs and has a child, one that has ended, and a session with a run whose turn it is
+    and one that is blocked."""
     work = PostgresWorkStore(empty_database, SystemClock())
     await submit(empty_database, new_run(TENANT, run_id="run_ended"))
     [ended] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
@@ -48,7 +67,13 @@ async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUr
     await submit(empty_database, new_run(TENANT, run_id="run_running"))
     [running] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
     await work.append_if_owner(running, [warned()], update())
+    child = new_run(TENANT, run_id="run_child", parent_run_id=running.run_id)
+    await work.append_if_owner((await work.adopt(running, child)).claim, [warned()], update())
     await submit(empty_database, new_run(TENANT, run_id="run_queued"))
+    async with PostgresTenantStore(empty_database).begin(TENANT) as tx:
+        await tx.insert_session(NewSession(session_id=SessionId("ses_1")))
+    for run_id in ("run_turn", "run_blocked"):
+        await submit(empty_database, new_run(TENANT, run_id=run_id, session_id="ses_1"))
     return empty_urls
 
 
@@ -86,6 +111,14 @@ def test_every_audit_has_a_violation_here() -> None:
 async def test_each_audit_can_fail(runs: DatabaseUrls, connection: AsyncConnection, sentence: str) -> None:
     await plant(runs.superuser_url, VIOLATIONS[sentence])
     await connection.execute(text("SET LOCAL ROLE runwright_scheduler"))
+    assert sentence in await audit(connection)
+
+
+@pytest.mark.parametrize(("sentence", "change", "run_id"), MORE_VIOLATIONS)
+async def test_each_half_of_an_audit_can_fail(
+    runs: DatabaseUrls, connection: AsyncConnection, sentence: str, change: str, run_id: str
+) -> None:
+    await plant(runs.superuser_url, f"UPDATE runs SET {change} WHERE run_id = '{run_id}'")
     assert sentence in await audit(connection)
 
 

@@ -4,12 +4,14 @@ import pytest
 
 from app.events import RunState
 from app.execution.system import SystemClock
-from app.ids import TenantId, WorkerId
+from app.ids import SessionId, TenantId, WorkerId
+from app.ports.sessions import NewSession
 from app.store.database import Database, DatabaseConfig
 from app.store.gauges import PostgresGauges
+from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import new_run, query, submit, terminated, update
+from tests.store.support import new_run, query, submit, terminated, update, warned
 
 TENANTS = [TenantId("ten_a"), TenantId("ten_b")]
 
@@ -34,6 +36,31 @@ async def test_the_oldest_waiting_run_is_told(empty_urls: DatabaseUrls, empty_da
     await submit(empty_database, new_run(TENANTS[0]))
     await query(empty_urls.superuser_url, "UPDATE runs SET queued_at = queued_at - interval '1 hour'")
     assert (await PostgresGauges(empty_database).snapshot()).oldest_queued_seconds == pytest.approx(3600, abs=30)
+
+
+async def test_a_run_below_another_is_not_counted_beside_it(empty_database: Database) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    await submit(empty_database, new_run(TENANTS[0]))
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    first, second = [new_run(TENANTS[0], parent_run_id=claim.run_id) for _ in range(2)]
+    await work.adopt(claim, first)
+    adopted = await work.adopt(claim, second)
+    await work.append_if_owner(adopted.claim, [warned()], update(RunState.SUSPENDED))
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.runs_by_state == {"queued": 0, "running": 1, "suspended": 0}
+
+
+async def test_a_run_that_waits_for_its_session_is_queued_and_no_sign_of_too_few_workers(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    async with PostgresTenantStore(empty_database).begin(TENANTS[0]) as tx:
+        await tx.insert_session(NewSession(session_id=SessionId("ses_1")))
+    for _ in range(2):
+        await submit(empty_database, new_run(TENANTS[0], session_id="ses_1"))
+    await query(empty_urls.superuser_url, "UPDATE runs SET queued_at = queued_at - interval '1 hour' WHERE blocked")
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.runs_by_state["queued"] == 2
+    assert snapshot.oldest_queued_seconds == pytest.approx(0, abs=30)
 
 
 async def test_a_database_that_is_away_says_so(shared_urls: DatabaseUrls) -> None:

@@ -6,18 +6,26 @@ from typing import Any
 import pytest
 
 from app.errors import ConfigurationError
-from app.ids import TenantId
+from app.execution.system import SystemClock
+from app.ids import SessionId, TenantId, WorkerId
 from app.ports.records import NewRun, RunRecord
+from app.ports.sessions import NewSession
 from app.store.database import Database, DatabaseConfig
 from app.store.gauges import PostgresGauges
 from app.store.maintenance import maintain
 from app.store.migrate import downgrade, find_drift, migrate
+from app.store.tenant import PostgresTenantStore
+from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
 from tests.store.support import new_run, query, read, submit
 
 LEFT = """
     SELECT relname AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname !~ '^alembic_version'
     UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+"""
+UNFORCED = """
+    SELECT relname FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relrowsecurity AND NOT relforcerowsecurity
 """
 FUNCTIONS = """
     SELECT pronargs AS arguments FROM pg_proc
@@ -32,6 +40,13 @@ FIRST_RELEASES_APPEND = """
 FIRST_RELEASES_SUBMIT = """
     SELECT run_id FROM submit_run($1, 'run_old', 'clerk', 1, '"hi"', '{}', NULL, NULL, NULL, NULL, '{}', 10, 0, '{}',
         ARRAY[]::text[], ARRAY[]::text[], '{}')
+"""
+SECOND_RELEASES_APPEND = """
+    SELECT seq FROM append_events($1, $2, 1, 1, ARRAY['terminated'], ARRAY['{}'], 'completed', 0, 0, 0, 'provider', 0,
+        0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)
+"""
+SECOND_RELEASES_LOAD = """
+    SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads FROM load_run($1, $2, 1) l
 """
 PARTITION = "SELECT to_regclass($1) IS NOT NULL AS made"
 
@@ -81,6 +96,56 @@ async def test_a_process_of_the_first_release_goes_on_writing(fresh_urls: Databa
     [written] = await query(fresh_urls.app_url, FIRST_RELEASES_APPEND, run.tenant_id, run.run_id)
     [submitted] = await query(fresh_urls.app_url, FIRST_RELEASES_SUBMIT, run.tenant_id)
     assert (written["seq"], submitted["run_id"]) == (2, "run_old")
+
+
+async def test_a_process_of_the_second_release_ends_a_run_of_a_session_and_the_next_one_is_claimed(
+    fresh_urls: DatabaseUrls,
+) -> None:
+    await open_session(fresh_urls)
+    first, second = [await submit_to(fresh_urls, session_id="ses_1") for _ in range(2)]
+    await query(fresh_urls.app_url, CLAIM)
+    [loaded] = await query(fresh_urls.app_url, SECOND_RELEASES_LOAD, first.tenant_id, first.run_id)
+    await query(fresh_urls.app_url, SECOND_RELEASES_APPEND, first.tenant_id, first.run_id)
+    [claimed] = await query(fresh_urls.app_url, CLAIM)
+    assert (loaded["run_id"], loaded["seqs"]) == (first.run_id, [1])
+    assert claimed["run_id"] == second.run_id
+
+
+async def test_runs_of_sessions_outlive_the_way_down_one_release_and_runs_below_others_do_not(
+    fresh_urls: DatabaseUrls,
+) -> None:
+    await open_session(fresh_urls)
+    first, second = [await submit_to(fresh_urls, session_id="ses_1", output_schema={}) for _ in range(2)]
+    await adopt_in(fresh_urls)
+    await downgrade(fresh_urls.admin_url, revision="0002")
+    before = await query(fresh_urls.superuser_url, FUNCTIONS)
+    runs = await query(fresh_urls.superuser_url, "SELECT run_id, output_schema FROM runs ORDER BY created_at")
+    events = await query(fresh_urls.superuser_url, "SELECT DISTINCT run_id FROM events")
+    claimed = await query(fresh_urls.app_url, CLAIM)
+    await migrate(fresh_urls.admin_url)
+    assert [row["arguments"] for row in before] == [21, 3, 18]
+    assert [tuple(row) for row in runs] == [(first.run_id, "{}"), (second.run_id, "{}")]
+    assert {row["run_id"] for row in events} == {first.run_id, second.run_id}
+    assert [row["run_id"] for row in claimed] == [second.run_id]
+    assert (await read_from(fresh_urls, first)).session_id is None
+    assert await find_drift(fresh_urls.admin_url) == []
+    assert await query(fresh_urls.superuser_url, UNFORCED) == []
+
+
+async def open_session(urls: DatabaseUrls) -> None:
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=1))
+    async with PostgresTenantStore(database).begin(TenantId("ten_a")) as tx:
+        await tx.insert_session(NewSession(session_id=SessionId("ses_1")))
+    await database.close()
+
+
+async def adopt_in(urls: DatabaseUrls) -> None:
+    """Claims a run and makes one below it."""
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=1))
+    work = PostgresWorkStore(database, SystemClock())
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.adopt(claim, new_run(claim.tenant_id, parent_run_id=claim.run_id))
+    await database.close()
 
 
 async def submit_to(urls: DatabaseUrls, **changes: Any) -> NewRun:

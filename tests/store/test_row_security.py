@@ -6,16 +6,19 @@ import json
 import asyncpg
 import pytest
 
+from app.events import RunState
 from app.execution.system import SystemClock
-from app.ids import TenantId, WorkerId
+from app.ids import SessionId, TenantId, WorkerId
+from app.ports.sessions import NewSession
 from app.store.database import Database, DatabaseConfig
 from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import AGENT, new_run, query, submit, update, warned
+from tests.store.support import AGENT, new_run, query, submit, terminated, update, warned
 
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
+SESSION = SessionId("ses_1")
 TABLES = sorted(table.name for table in metadata.tables.values() if "tenant_id" in table.c)
 
 UNGUARDED = """
@@ -44,9 +47,19 @@ async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> Database
         TENANT_A,
     )
     await submit(empty_database, new_run(TENANT_A, metadata={"k": "v"}))
-    await PostgresWorkStore(empty_database, SystemClock()).claim(WorkerId("w"), limit=1, lease_seconds=60)
+    work = PostgresWorkStore(empty_database, SystemClock())
     async with PostgresTenantStore(empty_database).begin(TENANT_A) as tx:
         await tx.remember(route="r", subject="s", key="k", body_digest="d")
+        await tx.insert_session(NewSession(session_id=SESSION, state={"a": 1}))
+        await tx.put_artifact(SESSION, "a", data=b"x", content_type="x/y")
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(claim, [terminated()], update(RunState.COMPLETED))
+    await query(
+        empty_urls.superuser_url,
+        "INSERT INTO session_items (tenant_id, session_id, session_seq, run_id, messages, created_at)"
+        " VALUES ($1, 'ses_1', 1, 'run_x', '[]', now())",
+        TENANT_A,
+    )
     return empty_urls
 
 
@@ -119,11 +132,29 @@ async def test_another_tenant_adds_no_row(filled: DatabaseUrls, table: str) -> N
         )
 
 
-@pytest.mark.parametrize("table", ["agents", "runs", "idempotency_keys"])
+@pytest.mark.parametrize("table", ["agents", "runs", "idempotency_keys", "sessions", "state_entries"])
 async def test_another_tenant_changes_no_row(filled: DatabaseUrls, table: str) -> None:
     statement = f"UPDATE {table} SET tenant_id = tenant_id RETURNING 1"
     assert await as_tenant(filled.app_url, TENANT_B, statement) == []
     assert len(await as_tenant(filled.app_url, TENANT_A, statement)) == 1
+
+
+async def test_another_tenant_deletes_no_state(filled: DatabaseUrls) -> None:
+    statement = "DELETE FROM state_entries RETURNING 1"
+    assert await as_tenant(filled.app_url, TENANT_B, statement) == []
+    assert len(await as_tenant(filled.app_url, TENANT_A, statement)) == 1
+
+
+async def test_erasing_a_session_erases_the_tenants_own_of_two_that_are_called_alike(filled: DatabaseUrls) -> None:
+    await query(
+        filled.superuser_url,
+        "INSERT INTO sessions (tenant_id, session_id, metadata, created_at, updated_at)"
+        " VALUES ($1, 'ses_1', '{}', now(), now())",
+        TENANT_B,
+    )
+    await as_tenant(filled.app_url, TENANT_B, "SELECT erase_session($1, 'ses_1')", TENANT_B)
+    left = await query(filled.superuser_url, "SELECT tenant_id FROM sessions")
+    assert [row["tenant_id"] for row in left] == [TENANT_A]
 
 
 async def test_a_row_can_not_be_handed_to_another_tenant(filled: DatabaseUrls) -> None:
@@ -140,6 +171,8 @@ async def test_the_scheduler_reads_no_text_of_people(filled: DatabaseUrls) -> No
             await connection.fetch("SELECT input FROM runs")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch("SELECT payload FROM events")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("SELECT session_id FROM sessions")
     finally:
         await connection.close()
 

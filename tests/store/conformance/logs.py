@@ -2,10 +2,13 @@
 
 from typing import Protocol
 
+from app.agents import Agent
 from app.execution.memory import MemoryWorkStore
+from app.execution.memory_sessions import InMemorySessions
 from app.execution.system import SystemClock
-from app.ids import TenantId, WorkerId
+from app.ids import SessionId, TenantId, WorkerId
 from app.ports.records import CancelWish, Claim, NewRun, RunRecord
+from app.ports.sessions import NewSession, SessionRecord
 from app.ports.store import WorkStore
 from app.store.database import Database
 from app.store.tenant import PostgresTenantStore
@@ -29,10 +32,22 @@ class Log(Protocol):
         """The kinds of all stored events, in order."""
         ...
 
+    async def put_agent(self, agent: Agent) -> None: ...
+
+    async def open_session(self, session: NewSession) -> SessionRecord:
+        """A session of ``TENANT_A``."""
+        ...
+
+    async def session(self, session_id: SessionId) -> SessionRecord: ...
+
+    async def erase_session(self, session_id: SessionId) -> bool: ...
+
 
 class MemoryLog:
     def __init__(self) -> None:
-        self._memory = MemoryWorkStore(FakeClock())
+        self._clock = FakeClock()
+        self._sessions = InMemorySessions(self._clock)
+        self._memory = MemoryWorkStore(self._clock, self._sessions)
         self.store: WorkStore = self._memory
 
     async def submit(self, run: NewRun) -> RunRecord:
@@ -46,6 +61,20 @@ class MemoryLog:
 
     async def kinds(self, run: NewRun) -> list[str]:
         return [event.kind for event in self._memory.events(run.run_id)]
+
+    async def put_agent(self, agent: Agent) -> None:
+        """Runs bring theirs along."""
+
+    async def open_session(self, session: NewSession) -> SessionRecord:
+        return self._sessions.book.add(TENANT_A, session, now=self._clock.now())
+
+    async def session(self, session_id: SessionId) -> SessionRecord:
+        found = self._sessions.book.find(TENANT_A, session_id)
+        assert found is not None
+        return found
+
+    async def erase_session(self, session_id: SessionId) -> bool:
+        return self._sessions.book.erase(TENANT_A, session_id)
 
 
 class PostgresLog:
@@ -67,6 +96,24 @@ class PostgresLog:
     async def kinds(self, run: NewRun) -> list[str]:
         async with self._tenants.begin(run.tenant_id) as tx:
             return [row.kind for row in await tx.events_after(run.run_id, 0, limit=1000)]
+
+    async def put_agent(self, agent: Agent) -> None:
+        async with self._tenants.begin(TENANT_A) as tx:
+            await tx.put_agent(agent)
+
+    async def open_session(self, session: NewSession) -> SessionRecord:
+        async with self._tenants.begin(TENANT_A) as tx:
+            return await tx.insert_session(session)
+
+    async def session(self, session_id: SessionId) -> SessionRecord:
+        async with self._tenants.begin(TENANT_A) as tx:
+            found = await tx.get_session(session_id)
+        assert found is not None
+        return found
+
+    async def erase_session(self, session_id: SessionId) -> bool:
+        async with self._tenants.begin(TENANT_A) as tx:
+            return await tx.erase_session(session_id)
 
 
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
