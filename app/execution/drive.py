@@ -10,16 +10,17 @@ from app.conversation import replace_surrogates
 from app.errors import AdkError, ConfigurationError, LeaseLost, StoreUnavailable
 from app.events import AnyEvent
 from app.execution.lease import Lease
-from app.execution.opening import Start, first_words, open_drive
+from app.execution.opening import first_words, open_drive
 from app.execution.perform.approvals import ask_approval, request_approval, suspend
 from app.execution.perform.clearing import clear_turn
-from app.execution.perform.context import DriveContext
+from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.ending import terminate
-from app.execution.perform.model import Drained, call_model
+from app.execution.perform.model import call_model
 from app.execution.perform.prompting import assemble
 from app.execution.perform.tools import dispatch_tools
 from app.execution.perform.waiting import wait_until
 from app.execution.runtime import Runtime
+from app.execution.start import Start
 from app.ports.cancellation import CancellationToken
 from app.run import (
     AskApproval,
@@ -58,8 +59,8 @@ async def drive(
     """
     loaded = await runtime.store.load(lease.claim)
     lease.take_wish(loaded.cancel)
-    context = open_drive(runtime, lease, loaded, drain, start)
-    opening = first_words(context, start.notes)
+    context = open_drive(runtime, lease, loaded, drain, start, _drive_below)
+    opening = first_words(context, loaded, start.notes)
     try:
         await _drive(context, opening, drain)
     except (LeaseLost, Drained, StoreUnavailable):
@@ -71,12 +72,18 @@ async def drive(
     return context.journal.state
 
 
+async def _drive_below(runtime: Runtime, lease: Lease, drain: CancellationToken, start: Start) -> State:
+    """A run below the one that is driven: the same loop, and the same code."""
+    return await drive(runtime, lease, drain=drain, start=start)
+
+
 async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: CancellationToken) -> None:
     bounds_cost = any(budget.limits.max_cost is not None for budget in context.purse.budgets)
-    context.runtime.check(context.agent, bounds_cost=bounds_cost)
+    context.cast.check(bounds_cost=bounds_cost)
     outcomes = opening
     while True:
-        planned = plan(context.spec, context.journal.state, outcomes, _situation(context))
+        planned = plan(context.cast.spec, context.journal.state, outcomes, _situation(context))
+        context = context.turned_to(planned.state)
         context.purse.settle(planned.state)
         if drain.is_cancelled and not isinstance(planned.command, Terminate):
             await context.journal.append(*planned.events)
@@ -126,6 +133,7 @@ async def _fail(context: DriveContext, opening: tuple[AnyEvent, ...], error: Exc
     if context.journal.state.fence != context.lease.claim.fence:
         # Nothing of this claim is stored yet, and its opening charges what the last one left in flight.
         await context.journal.append(*opening)
+    context = context.turned_to(context.journal.state)
     end = Terminate(cause=cause)
     # Of calls that are out nobody will bring the outcome.
     left = close_open_calls(context.spec, context.journal.state)

@@ -4,6 +4,8 @@ Promises kept here: 2 (append, then fold what was stored: memory is never ahead 
 fence).
 """
 
+from dataclasses import replace
+
 from app.conversation import Message
 from app.errors import LeaseLost, StoreUnavailable
 from app.events import AnyEvent, RunEvent
@@ -22,6 +24,7 @@ class Journal:
         self._runtime = runtime
         self._lease = lease
         self._purse = purse
+        self._in_session = loaded.record.session_id is not None
         self.input = loaded.record.input
         self.state = fold_all(State(), loaded.events)
 
@@ -36,7 +39,11 @@ class Journal:
         for body in bodies:
             projected = fold(projected, body, at=max(now, projected.last_at))
         self._purse.settle(projected)
-        stored = await self._store(bodies, summarize(projected, rewritten_input=rewritten_input))
+        given = self.input if rewritten_input is None else rewritten_input
+        update = summarize(projected, bodies, in_session=self._in_session, given=given)
+        if rewritten_input is not None:
+            update = replace(update, rewritten_input=rewritten_input)
+        stored = await self._store(bodies, update)
         self.state = fold_all(self.state, stored)
         if rewritten_input is not None:
             self.input = rewritten_input
@@ -45,6 +52,9 @@ class Journal:
         is_settled = self.state.phase in (Phase.ENDED, Phase.HELD)
         announce = self._runtime.feed.announce_ended if is_settled else self._runtime.feed.announce_stored
         announce(self._lease.run_id)
+        if self._in_session and self.state.is_over:
+            # The next run of the session may begin.
+            self._runtime.feed.announce_queued()
         return stored
 
     async def _store(self, bodies: tuple[AnyEvent, ...], update: RunUpdate) -> tuple[RunEvent, ...]:

@@ -1,30 +1,35 @@
 """Runs of the library that may go on later: façades over their logs. Nothing is kept beside the log itself."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.errors import ConfigurationError
-from app.events import RunEvent
+from app.events import RunEvent, RunState
+from app.execution.local import SilentFeed
 from app.execution.memory import MemoryWorkStore
-from app.execution.opening import Start
 from app.execution.perform.approvals import record_of
+from app.execution.start import Start
 from app.ids import ApprovalId, RunId
 from app.policy import ApprovalDecision, ApprovalRecord
 from app.ports.approvals import ApprovalGate, Deferred
 from app.ports.cancellation import CancellationToken
-from app.ports.records import NewRun
-from app.run import Phase, State, fold_all
+from app.ports.feed import Feed
+from app.ports.records import NewRun, RunRecord
+from app.run import State, fold_all
 
 
 @dataclass(kw_only=True)
 class KeptRun:
     """One run, its log, and what it was started with. ``decisions`` are answers that are not in the log yet. Whoever
-    drives it holds the ``lock``. ``tokens`` cancel it, also after it was suspended."""
+    drives it holds the ``lock``. ``tokens`` cancel it, also after it was suspended. ``feed`` hears its text as it is
+    written."""
 
     new: NewRun
     store: MemoryWorkStore
     start: Start
     tokens: tuple[CancellationToken, ...]
+    feed: Feed = field(default_factory=SilentFeed)
     decisions: dict[ApprovalId, ApprovalDecision] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -33,8 +38,8 @@ class KeptRun:
         return self.store.events(self.new.run_id)
 
     @property
-    def state(self) -> State:
-        return fold_all(State(), self.events)
+    def is_over(self) -> bool:
+        return self.store.record(self.new.run_id).state.is_terminal
 
 
 class CheckpointStore:
@@ -78,10 +83,9 @@ class SuspensionStore:
     def keep(self, run: KeptRun) -> None:
         """Called by the runner: holds on to a run from its first suspension to its end, also where going on with it was
         interrupted."""
-        state = run.state
-        if state.phase is Phase.HELD:
+        if run.store.record(run.new.run_id).state is RunState.SUSPENDED:
             self._runs[run.new.run_id] = run
-        elif state.is_over:
+        elif run.is_over:
             self._runs.pop(run.new.run_id, None)
 
     def find_run(self, run_id: str) -> KeptRun | None:
@@ -125,15 +129,23 @@ class DecidedGate:
 
 
 def _questions_of(run: KeptRun) -> tuple[ApprovalRecord, ...]:
-    state = run.state
+    """What the run waits for, and what the runs below it do, in which it waits. A question is flagged by what its run
+    has read, and by what those have read that led to it."""
+    states = {record.run_id: fold_all(State(), run.store.events(record.run_id)) for record in run.store.records()}
     return tuple(
         record_of(
             progress,
-            run_id=run.new.run_id,
-            tenant_id=run.new.tenant_id,
-            agent=run.new.agent.name,
-            user=run.new.user,
-            flagged=state.is_flagged,
+            run_id=record.run_id,
+            tenant_id=record.tenant_id,
+            agent=states[record.run_id].stack[-1],
+            user=record.user,
+            flagged=_is_flagged(record, states),
         )
-        for progress in state.pending_approvals
+        for record in run.store.records()
+        for progress in states[record.run_id].pending_approvals
     )
+
+
+def _is_flagged(record: RunRecord, states: Mapping[RunId, State]) -> bool:
+    by_caller = None if record.parent_run_id is None else states.get(record.parent_run_id)
+    return states[record.run_id].is_flagged or (by_caller is not None and by_caller.is_flagged)

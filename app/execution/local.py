@@ -7,6 +7,7 @@ from typing import Any
 from app.errors import ConfigurationError
 from app.events import RunEvent
 from app.ids import RunId, TenantId
+from app.ports.callbacks import CallbackSet
 from app.ports.feed import Signal, Subscription
 from app.ports.hooks import Guardrail, Hook, Hooks
 from app.ports.model import ModelProvider
@@ -124,6 +125,18 @@ class GuardedHooks:
 
     def deployment_hooks(self) -> Sequence[Hook]:
         return self._hooks.deployment_hooks()
+
+
+class KnownCallbacks:
+    """Sets of callbacks by their names. Raises ConfigurationError for two of one name."""
+
+    def __init__(self, sets: Sequence[CallbackSet]) -> None:
+        self._sets = {each.name: each for each in sets}
+        if len(self._sets) < len(sets):
+            raise ConfigurationError("two sets of callbacks share a name")
+
+    def callbacks(self, name: str) -> CallbackSet | None:
+        return self._sets.get(name)
 
 
 class NoHooks:

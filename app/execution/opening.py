@@ -1,43 +1,35 @@
 """What a claim begins with: the facts of the run, its budgets and bounds, and its first words in the log."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.agents import Agent
+from app.agents.team import takes_up
+from app.errors import ConfigurationError
 from app.events import AnyEvent, RunResumed, RunStarted
-from app.execution.answers import AnswerForm
 from app.execution.journal import Journal
 from app.execution.lease import Lease
-from app.execution.perform.context import DriveContext
-from app.execution.perform.prompts import PromptMaker
+from app.execution.perform.cast import Cast
+from app.execution.perform.context import Drive, DriveContext
 from app.execution.purse import Purse
 from app.execution.race import Cut, Racetrack
 from app.execution.runtime import Runtime
-from app.policy import Deadline, RunBudget
+from app.execution.start import Start
+from app.policy import RunBudget
 from app.ports.cancellation import CancellationToken
 from app.ports.context import RunContext
-from app.ports.hooks import Hook, HookPoint
 from app.ports.records import LoadedRun
-from app.run import Phase, RunSpec, State
+from app.run import Phase, State
 from app.run.fold import estimate_in_flight
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
-    """What a run was started with in this process. ``budgets``: those that it spends of beside its own, and ``holder``
-    its name in their books. ``notes`` are told with its start. ``form`` reads its answer."""
-
-    budgets: tuple[RunBudget, ...] = ()
-    holder: str | None = None
-    notes: tuple[AnyEvent, ...] = ()
-    form: AnswerForm | None = None
-
-
-def first_words(context: DriveContext, notes: tuple[AnyEvent, ...]) -> tuple[AnyEvent, ...]:
+def first_words(context: DriveContext, loaded: LoadedRun, notes: tuple[AnyEvent, ...]) -> tuple[AnyEvent, ...]:
     """What this claim writes first: ``run_started``, ``run_resumed``, or both where earlier claims were lost before
     they wrote anything: they count too, or a run that kills its workers at once would never be given up. ``notes`` are
     told with the start."""
-    claim, state, author = context.lease.claim, context.journal.state, context.agent.name
-    started = RunStarted(worker_id=claim.worker_id, fence=claim.fence, author=author)
+    claim, state = context.lease.claim, context.journal.state
+    starts_with = _find_start(loaded) if state.phase is Phase.QUEUED else None
+    author = starts_with or context.agent.name
+    started = RunStarted(worker_id=claim.worker_id, fence=claim.fence, starts_with=starts_with, author=author)
     is_abandoned = state.phase is Phase.THINKING
     resumed = RunResumed(
         reason=_reason(state, recovered=claim.recoveries > state.recoveries),
@@ -54,6 +46,15 @@ def first_words(context: DriveContext, notes: tuple[AnyEvent, ...]) -> tuple[Any
     return (started, resumed, *notes) if claim.recoveries else (started, *notes)
 
 
+def _find_start(loaded: LoadedRun) -> str | None:
+    """The agent of the team that the run's session is with; None where the run begins under its own. Known no sooner
+    than now: the runs of a session go one after the other. A team that can't be drawn is refused later."""
+    try:
+        return takes_up(loaded.agent, loaded.last_agent)
+    except ConfigurationError:
+        return None
+
+
 def _reason(state: State, *, recovered: bool) -> str:
     if recovered:
         return "recovered"
@@ -61,10 +62,10 @@ def _reason(state: State, *, recovered: bool) -> str:
 
 
 def open_drive(
-    runtime: Runtime, lease: Lease, loaded: LoadedRun, drain: CancellationToken, start: Start
+    runtime: Runtime, lease: Lease, loaded: LoadedRun, drain: CancellationToken, start: Start, drive: Drive
 ) -> DriveContext:
-    """Everything that performing needs."""
-    agent, record = _as_asked(loaded), loaded.record
+    """Everything that performing needs. Raises ConfigurationError for a team that can't be drawn."""
+    agent, record = _as_asked(loaded, start), loaded.record
     deadlines = agent.deadlines or runtime.rules.deadlines
     track = Racetrack(
         clock=runtime.clock,
@@ -72,24 +73,27 @@ def open_drive(
         grace_seconds=deadlines.grace_seconds,
         tokens=((Cut.LOST, lease.lost), (Cut.CANCEL, lease.cancellation)),
     )
-    hooks = runtime.known_hooks(agent)
-    spec = _spec(runtime, loaded, agent, hooks, start)
-    own = RunBudget(resolved=record.budget, clock=runtime.clock)
+    cast = Cast(runtime, agent, record, start.form)
+    own = RunBudget(resolved=record.budget, clock=runtime.clock, max_llm_calls=record.max_llm_calls)
     purse = Purse(start.holder or record.run_id, (own, *start.budgets))
     journal = Journal(runtime, lease, loaded, purse)
+    # Those below are bound by what is left of the run's own seconds.
+    own.go_on(journal.state.active_seconds)
+    purse.restore(loaded.children)
     return DriveContext(
         runtime=runtime,
         lease=lease,
         journal=journal,
         record=record,
-        prompts=PromptMaker(agent, models=runtime.models, tools=runtime.tools, given=record.context),
-        spec=spec,
+        cast=cast,
+        acting=cast.acting(journal.state.stack),
         racetrack=track,
         abandonable=replace(track, tokens=(*track.tokens, (Cut.DRAIN, drain))),
-        hooks=hooks,
-        guardrails=runtime.known_guardrails(agent),
-        deadlines=deadlines,
-        retry=agent.retry or runtime.rules.retry,
+        drain=drain,
+        drive=drive,
+        history=loaded.history,
+        session_state={**start.state, **loaded.session_state},
+        is_below_flagged=start.is_flagged,
         random=runtime.new_random(),
         purse=purse,
         run_context=RunContext(
@@ -99,36 +103,17 @@ def open_drive(
             depth=journal.state.depth,
             budgets=purse.budgets,
             cancellation=lease.cancellation,
-            deadline=spec.deadline,
+            deadline=cast.spec.deadline,
         ),
     )
 
 
-def _as_asked(loaded: LoadedRun) -> Agent:
+def _as_asked(loaded: LoadedRun, start: Start) -> Agent:
     """The agent, with what was fixed for this run when it was accepted."""
-    agent, record = loaded.agent, loaded.record
+    agent, record = start.agent or loaded.agent, loaded.record
     fixed: dict[str, object] = {}
     if record.model is not None and agent.task_class is None:
         fixed["model"] = record.model
     if record.output_schema is not None:
         fixed["output_schema"] = record.output_schema
     return agent.model_copy(update=fixed)
-
-
-def _spec(runtime: Runtime, loaded: LoadedRun, agent: Agent, hooks: tuple[Hook, ...], start: Start) -> RunSpec:
-    record = loaded.record
-    return RunSpec(
-        agent=agent,
-        limits=record.budget.limits,
-        sources=record.budget.sources,
-        deadline=None if record.deadline_at is None else Deadline(at=record.deadline_at),
-        max_llm_calls=record.max_llm_calls,
-        max_recoveries=runtime.rules.max_recoveries,
-        effects=runtime.effects(),
-        check_arguments=runtime.tools.check_arguments,
-        check_output=AnswerForm(agent).check if start.form is None else start.form.check,
-        gates_dispatch=any(HookPoint.BEFORE_TOOL_DISPATCH in hook.points for hook in hooks),
-        approved_by_people=runtime.approved_by_people(agent),
-        parallel_safe=frozenset(tool.name for tool in runtime.tools.all() if tool.parallel_safe),
-        route=runtime.known_route(agent),
-    )

@@ -1,8 +1,10 @@
 """The budgets that one run spends of: its own, then those of the runs that led to it."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from app.policy import RunBudget, Spend
+from app.ports.records import ChildSpend
 from app.run import State
 from app.run.steps.bounds import Shared, spent
 
@@ -27,9 +29,25 @@ class Purse:
                 sources=budget.sources,
                 elsewhere=budget.spent_by_others(self._holder),
                 seconds=None if place == 0 else budget.elapsed_seconds,
+                max_llm_calls=budget.max_llm_calls,
             )
             for place, budget in enumerate(self.budgets)
         )
+
+    def restore(self, children: Sequence[ChildSpend]) -> None:
+        """What runs below this one have spent under claims before."""
+        for child in children:
+            spend = Spend(
+                cost=child.cost or Decimal(),
+                input_tokens=child.usage.input_tokens,
+                output_tokens=child.usage.output_tokens,
+                model_calls=child.model_calls,
+                tool_calls=child.tool_calls,
+                iterations=child.iterations,
+                peer_invocations=1,
+            )
+            for budget in self.budgets:
+                budget.settle(child.run_id, spend)
 
     def settle(self, state: State) -> None:
         """What the run has spent so far. A run that another one started is a peer invocation of its callers'."""

@@ -115,7 +115,13 @@ class Run(BaseModel, Generic[T]):
     def from_events(cls, agent: Agent, events: tuple[RunEvent, ...], *, form: AnswerForm | None = None) -> "Run[Any]":
         """The run that a log tells of. ``form`` has read its answer. Raises ValueError for a log in which the run
         neither ended nor waits."""
-        state = fold_all(State(), events)
+        return cls.from_state(agent, fold_all(State(), events), events, form=form)
+
+    @classmethod
+    def from_state(
+        cls, agent: Agent, state: State, events: tuple[RunEvent, ...], *, form: AnswerForm | None = None
+    ) -> "Run[Any]":
+        """The same for a log whose fold is known."""
         if state.end is None and state.phase is not Phase.HELD:
             raise ValueError("the run goes on")
         end = state.end
@@ -138,7 +144,7 @@ class Run(BaseModel, Generic[T]):
             prompt_fingerprint=state.fingerprint,
             depth=state.depth,
             path=state.path,
-            waiting_for=_questions(state) if end is None else (),
+            waiting_for=state.waiting_for if end is None else (),
             events=events,
         )
         return made
@@ -146,7 +152,3 @@ class Run(BaseModel, Generic[T]):
 
 def _form_of(agent: Agent) -> Any:
     return Any if agent.output_type is None else agent.output_type
-
-
-def _questions(state: State) -> tuple[ApprovalId, ...]:
-    return tuple(progress.approval_id for progress in state.pending_approvals if progress.approval_id is not None)

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import math
 import random
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -17,14 +17,16 @@ from app.execution.answers import AnswerForm
 from app.execution.drive import drive
 from app.execution.keeping import CheckpointStore, DecidedGate, DeferringGate, KeptRun, SuspensionStore
 from app.execution.lease import Lease
-from app.execution.local import GuardedHooks, NoHooks, NoTools, OneProvider, SilentFeed, SilentSink
+from app.execution.local import GuardedHooks, KnownCallbacks, NoHooks, NoTools, OneProvider, SilentFeed, SilentSink
 from app.execution.memory import MemoryWorkStore
-from app.execution.opening import Start
+from app.execution.memory_sessions import InMemorySessions
+from app.execution.perform.cast import check_team
 from app.execution.run_record import Run
 from app.execution.runtime import LoopRules, Runtime
+from app.execution.start import Start
 from app.execution.submission import Budget, Submission, check_budget, to_new_run
 from app.execution.system import SystemClock, Uuid7Ids
-from app.ids import WorkerId
+from app.ids import RunId, WorkerId
 from app.policy import (
     ApprovalDecision,
     Deadline,
@@ -33,13 +35,17 @@ from app.policy import (
     RetryConfig,
 )
 from app.ports.approvals import ApprovalGate
+from app.ports.callbacks import CallbackSet
 from app.ports.cancellation import CancellationToken
 from app.ports.clock import Clock, IdSource
 from app.ports.context import RunContext
+from app.ports.feed import Feed
 from app.ports.hooks import Guardrail, Hooks
 from app.ports.model import ModelProvider, Models
 from app.ports.routing import Router
 from app.ports.tools import Tools
+
+Listener = Callable[[Sequence[RunEvent]], Awaitable[None]]
 
 _BUFFERED_EVENTS: Final = 64
 # Tells the runs of this process apart in the books of shared budgets, also two that were given the same id.
@@ -51,9 +57,9 @@ class AgentRunner:
 
     ``provider`` or, for several, ``models``. ``deadlines`` and ``retry`` are defaults that an agent replaces;
     ``budget`` is a ceiling that it can only narrow (a ``RunBudget`` is one account for all of the runner's runs).
-    ``approvals`` is asked about calls that need a person; ``suspensions`` keeps runs whose gate puts the question off,
-    ``checkpoints`` every run. Nothing leaves the process: the log is in memory. Raises ConfigurationError for parts
-    that don't fit.
+    ``callbacks`` are sets of them that agents may name. ``approvals`` is asked about calls that need a person;
+    ``suspensions`` keeps runs whose gate puts the question off, ``checkpoints`` every run. Nothing leaves the process:
+    the log is in memory. Raises ConfigurationError for parts that don't fit.
     """
 
     def __init__(  # noqa: PLR0913 - the names are the specification's
@@ -68,6 +74,7 @@ class AgentRunner:
         approval_ttl_seconds: float | None = None,
         budget: Budget = None,
         router: Router | None = None,
+        callbacks: Sequence[CallbackSet] = (),
         prices: Mapping[str, Price] | None = None,
         checkpoints: CheckpointStore | None = None,
         suspensions: SuspensionStore | None = None,
@@ -107,6 +114,7 @@ class AgentRunner:
             approvals=approvals,
             approval_ttl_seconds=approval_ttl_seconds,
             router=router,
+            callbacks=KnownCallbacks(callbacks),
             new_random=new_random,
         )
 
@@ -163,9 +171,11 @@ class AgentRunner:
         parent: RunContext | None = None,
         budget: Budget = None,
         run_id: str | None = None,
+        include_children: bool = False,
     ) -> AsyncGenerator[RunEvent, None]:
         """The same run, event by event, as each was stored. The loop waits for a slow consumer; closing the stream
-        stops the run where it stands."""
+        stops the run where it stands. ``include_children``: the events of sub-agents that are called as tools too, each
+        with its own ``run_id``, as they come."""
         asked = Submission(
             agent=agent,
             input=input,
@@ -180,18 +190,39 @@ class AgentRunner:
             budget=budget,
             run_id=run_id,
         )
-        async with aclosing(self._tell(self._admit(asked))) as events:
+        async with aclosing(self._tell(self._admit(asked), with_children=include_children)) as events:
             async for event in events:
                 yield event
 
-    async def _tell(self, kept: KeptRun) -> AsyncGenerator[RunEvent, None]:
+    def _new_run_id(self) -> RunId:
+        return RunId(self._runtime.ids.new("run"))
+
+    async def _carry_out(
+        self, asked: Submission, *, sessions: InMemorySessions, listener: Listener, feed: Feed
+    ) -> Run[Any]:
+        """A run of a conversation: for ``Runner``, which has a door of its own. One that breaks is gone: nobody could
+        go on with it, and its session must not wait for it."""
+        kept = self._admit(asked, sessions)
+        kept.feed = feed
+        kept.store.listener = listener
+        try:
+            return await self._start(kept)
+        except ConfigurationError:
+            raise
+        except BaseException:
+            self._checkpoints.forget(kept.new.run_id)
+            kept.store.drop(kept.new.run_id)
+            raise
+
+    async def _tell(self, kept: KeptRun, *, with_children: bool) -> AsyncGenerator[RunEvent, None]:
         told: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         room = asyncio.Semaphore(_BUFFERED_EVENTS)
 
         async def tell(events: Sequence[RunEvent]) -> None:
             for event in events:
-                await room.acquire()
-                told.put_nowait(event)
+                if with_children or event.run_id == kept.new.run_id:
+                    await room.acquire()
+                    told.put_nowait(event)
 
         kept.store.listener = tell
         running = asyncio.create_task(self._start(kept))
@@ -219,7 +250,7 @@ class AgentRunner:
         if kept is None:
             raise ConfigurationError(f"there is no run {run_id} to go on with")
         async with kept.lock:
-            if kept.state.is_over:
+            if kept.is_over:
                 return Run.from_events(kept.new.agent, kept.events, form=kept.start.form)
             return await self._go_on(kept, cancellation)
 
@@ -254,17 +285,17 @@ class AgentRunner:
             raise ConfigurationError(f"no suspended run waits for a decision about {decision.approval_id}")
         return kept
 
-    def _admit(self, asked: Submission) -> KeptRun:
+    def _admit(self, asked: Submission, sessions: InMemorySessions | None = None) -> KeptRun:
         """Checks the configuration, and keeps the run."""
         admitted = to_new_run(asked, self._budget, runtime=self._runtime)
-        self._runtime.check(admitted.new.agent, bounds_cost=admitted.bounds_cost)
+        check_team(self._runtime, admitted.new.agent, bounds_cost=admitted.bounds_cost)
         run_id = admitted.new.run_id
         if self._suspensions is not None and self._suspensions.find_run(run_id) is not None:
             raise ConfigurationError(f"there is a run {run_id} already, which waits for people")
         holder = f"{run_id}#{next(_ADMITTED)}"
         kept = KeptRun(
             new=admitted.new,
-            store=MemoryWorkStore(self._clock),
+            store=MemoryWorkStore(self._clock, sessions),
             start=Start(
                 budgets=admitted.budgets, holder=holder, notes=admitted.notes, form=AnswerForm(admitted.new.agent)
             ),
@@ -283,15 +314,18 @@ class AgentRunner:
         return await self._drive(kept, _link((*kept.tokens, *([] if cancellation is None else [cancellation]))))
 
     async def _drive(self, kept: KeptRun, cancellation: CancellationToken) -> Run[Any]:
-        [claim] = await kept.store.claim(WorkerId("library"), limit=1, lease_seconds=math.inf)
+        me = WorkerId("library")
+        # A run whose session is busy is taken only to be ended.
+        claims = await kept.store.claim(me, limit=1, lease_seconds=math.inf)
+        [claim] = claims or await kept.store.claim_ending(me, limit=1, lease_seconds=math.inf)
         lease = Lease(claim, margin_seconds=0.0)
         lease.cancellation = cancellation
-        runtime = replace(self._runtime, store=kept.store, approvals=self._gate_for(kept))
+        runtime = replace(self._runtime, store=kept.store, feed=kept.feed, approvals=self._gate_for(kept))
         try:
-            await drive(runtime, lease, drain=CancellationToken(), start=kept.start)
+            state = await drive(runtime, lease, drain=CancellationToken(), start=kept.start)
         finally:
             self._put_away(kept)
-        run = Run.from_events(kept.new.agent, kept.events, form=kept.start.form)
+        run = Run.from_state(kept.new.agent, state, kept.events, form=kept.start.form)
         if run.error_code == ConfigurationError.code:
             refused = ConfigurationError(run.error_detail or "")
             refused.run = run
@@ -308,9 +342,11 @@ class AgentRunner:
         if not self._keeps_ended:
             self._checkpoints.forget(kept.new.run_id)
         can_go_on = self._keeps_ended or (self._suspensions is not None and self._suspensions.find_run(kept.new.run_id))
-        if (kept.state.is_over or not can_go_on) and kept.start.holder is not None:
+        if (kept.is_over or not can_go_on) and kept.start.holder is not None:
+            holders = [kept.start.holder, *(record.run_id for record in kept.store.records())]
             for budget in kept.start.budgets:
-                budget.release(kept.start.holder)
+                for holder in holders:
+                    budget.release(holder)
 
 
 def _is_time(seconds: object) -> bool:

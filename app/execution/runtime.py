@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from app.agents import Agent
 from app.errors import AdkError, ConfigurationError
 from app.execution.race import Orphans
+from app.execution.threads import ToolThreads
 from app.policy import DeadlineConfig, Effect, Price, RetryConfig
 from app.ports.approvals import ApprovalGate
+from app.ports.callbacks import Callbacks, CallbackSet
 from app.ports.clock import Clock, IdSource
 from app.ports.feed import Feed
 from app.ports.hooks import Guardrail, Hook, Hooks
@@ -33,12 +35,20 @@ class LoopRules:
     append_retry_seconds: float = 0.25
 
 
+class NoCallbacks:
+    """No set of callbacks is registered."""
+
+    def callbacks(self, name: str) -> CallbackSet | None:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
     """The ports of one process. ``new_random`` gives each run its own source of jitter.
 
     ``prices`` go by the models' full names. Without ``approvals`` nobody can allow a call, and without ``router`` an
-    agent has to name its model.
+    agent has to name its model. ``threads`` is where callbacks run that are synchronous. An artifact has at most
+    ``max_artifact_bytes``.
     """
 
     store: WorkStore
@@ -54,16 +64,16 @@ class Runtime:
     approvals: ApprovalGate | None = None
     approval_ttl_seconds: float | None = None
     router: Router | None = None
+    callbacks: Callbacks = field(default_factory=NoCallbacks)
+    threads: ToolThreads = field(default_factory=ToolThreads)
+    max_artifact_bytes: int = 1_048_576
     new_random: Callable[[], random.Random] = random.Random
     orphans: Orphans = field(default_factory=Orphans)
 
-    def effects(self) -> Mapping[str, Effect]:
-        return {tool.name: tool.recovers_as for tool in self.tools.all()}
-
-    def known_hooks(self, agent: Agent) -> tuple[Hook, ...]:
-        """The deployment's hooks first, which no agent can drop; then those of the agent's that are here."""
+    def own_hooks(self, agent: Agent) -> tuple[Hook, ...]:
+        """Those of the agent's hooks that are here. The deployment's come before them, and no agent can drop those."""
         own = (self.hooks.hook(name) for name in agent.hooks)
-        return (*self.hooks.deployment_hooks(), *(hook for hook in own if hook is not None))
+        return tuple(hook for hook in own if hook is not None)
 
     def known_guardrails(self, agent: Agent) -> tuple[Guardrail, ...]:
         """Those of the agent's guardrails that are here, in the order declared."""
@@ -100,9 +110,9 @@ class Runtime:
         except ConfigurationError:
             return ()
 
-    def check(self, agent: Agent, *, bounds_cost: bool) -> None:
-        """Everything that the agent declares is here. ``bounds_cost``: a budget has a ceiling on it, so the models need
-        prices. Raises ConfigurationError before anything starts."""
+    def check(self, agent: Agent, tools: Tools, *, bounds_cost: bool) -> None:
+        """Everything that the agent declares is here, among ``tools`` too. ``bounds_cost``: a budget has a ceiling on
+        it, so the models need prices. Raises ConfigurationError before anything starts."""
         for model in self.route(agent) or (agent.model,):
             provider, name = self.models.resolve(model)
             full_name = f"{provider.name}:{name}"
@@ -112,17 +122,18 @@ class Runtime:
             raise ConfigurationError(
                 f"calls of {', '.join(sorted(unasked))} need an approval, and there is no gate to ask"
             )
-        known = [tool.name for tool in self.tools.all()]
+        known = [tool.name for tool in tools.all()]
         if shared := sorted({name for name in known if known.count(name) > 1}):
             raise ConfigurationError(f"two tools share a name: {', '.join(shared)}")
         for name in agent.idempotent_tools:
-            tool = self.tools.find(name)
+            tool = tools.find(name)
             if tool is not None and tool.effect is Effect.ONCE:
                 raise ConfigurationError(f"{agent.name} lists {name!r} as idempotent, and its author declared it once")
         finders: tuple[tuple[str, tuple[str, ...], Callable[[str], object | None]], ...] = (
-            ("tool", agent.tools, self.tools.find),
+            ("tool", agent.tools, tools.find),
             ("hook", agent.hooks, self.hooks.hook),
             ("guardrail", agent.guardrails, self.hooks.guardrail),
+            ("callback set", agent.callbacks, self.callbacks.callbacks),
         )
         for noun, names, find in finders:
             for name in names:

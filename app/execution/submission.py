@@ -9,7 +9,7 @@ from app.conversation import Message, Role, replace_surrogates
 from app.errors import ConfigurationError
 from app.events import AnyEvent, Warned
 from app.execution.runtime import Runtime
-from app.ids import RunId, TenantId
+from app.ids import RunId, SessionId, TenantId
 from app.policy import BudgetLimits, Deadline, RunBudget, Scope, UnlimitedBudget, most_restrictive
 from app.ports.cancellation import CancellationToken
 from app.ports.context import RunContext
@@ -25,7 +25,7 @@ _ANY_NUMBER: Final = 2**53 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """The arguments of ``AgentRunner.run``."""
+    """The arguments of ``AgentRunner.run``, and of a conversation its session."""
 
     agent: Agent
     input: str
@@ -39,6 +39,7 @@ class Submission:
     parent: RunContext | None
     budget: Budget
     run_id: str | None
+    session_id: SessionId | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +94,7 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
         depth=0 if parent is None else parent.depth + 1,
         path=(agent.name,) if parent is None else (*parent.path, agent.name),
         parent_run_id=None if parent is None else parent.run_id,
+        session_id=asked.session_id,
     )
     tokens = (asked.cancellation, None if parent is None else parent.cancellation)
     bounds = (resolved.limits, *(budget.limits for budget in budgets))

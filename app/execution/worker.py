@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.errors import LeaseLost, StoreUnavailable
 from app.execution.drive import drive
 from app.execution.lease import Lease
-from app.execution.perform.model import Drained
+from app.execution.perform.context import Drained
 from app.execution.runtime import Runtime
 from app.ids import RunId, WorkerId
 from app.ports.cancellation import CancellationToken
@@ -145,7 +145,8 @@ class Worker:
     async def _hear_cancels(self) -> None:
         while True:
             await self._runtime.feed.wait_for_cancel(self._config.poll_seconds)
-            if any(run_id in self._leases for run_id in self._runtime.feed.cancels_heard()):
+            held = {lease.run_id for root in self._leases.values() for lease in root.tree()}
+            if not held.isdisjoint(self._runtime.feed.cancels_heard()):
                 await self._renew()
             self._ending_asked.set()
 
@@ -173,7 +174,8 @@ class Worker:
 
     async def _renew(self) -> None:
         """Extends every lease; a lease that is not renewed is lost, and its drive stops at once."""
-        leases = dict(self._leases)
+        roots = dict(self._leases)
+        leases = {lease.run_id: lease for root in roots.values() for lease in root.tree()}
         if not leases:
             return
         before = self._runtime.clock.monotonic()
@@ -186,7 +188,10 @@ class Worker:
             return
         for run_id, lease in leases.items():
             if run_id in renewed:
-                lease.extend(before + self._config.lease_seconds)
                 lease.take_wish(renewed[run_id])
+        # A run below another one may have ended meanwhile: whether it is lost, its root's lease tells.
+        for run_id, lease in roots.items():
+            if run_id in renewed:
+                lease.extend(before + self._config.lease_seconds)
             elif self._leases.get(run_id) is lease:
                 lease.lost.cancel("another claim holds the run")

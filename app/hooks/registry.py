@@ -1,22 +1,24 @@
-"""Hooks and guardrails by name. A run is judged by what was there when the process was put together."""
+"""Hooks, guardrails and sets of callbacks by name. A run is judged by what was there when the process started."""
 
 import re
 from collections.abc import Collection, Sequence
 
 from app.agents.tools import TOOL_NAME_PATTERN
 from app.errors import ConfigurationError
+from app.ports.callbacks import CallbackSet
 from app.ports.hooks import Guardrail, Hook, HookPoint
 
 
 class HookRegistry:
-    """Satisfies ``ports.hooks.Hooks``. After ``seal`` nothing is added any more: otherwise a hook could register a
-    permissive one behind itself. Every ``add_`` raises ConfigurationError.
+    """Satisfies ``ports.hooks.Hooks`` and ``ports.callbacks.Callbacks``. After ``seal`` nothing is added any more:
+    otherwise a hook could register a permissive one behind itself. Every ``add_`` raises ConfigurationError.
     """
 
     def __init__(self) -> None:
         self._hooks: dict[str, Hook] = {}
         self._deployment_hooks: dict[str, Hook] = {}
         self._guardrails: dict[str, Guardrail] = {}
+        self._callbacks: dict[str, CallbackSet] = {}
         self._sealed = False
 
     def add_hook(self, name: str, hook: Hook) -> None:
@@ -39,6 +41,13 @@ class HookRegistry:
             raise ConfigurationError(f"guardrail {name!r} is registered already")
         self._guardrails[name] = guardrail
 
+    def add_callbacks(self, callbacks: CallbackSet) -> None:
+        """A set of callbacks that an agent may name."""
+        self._check_name("callback set", callbacks.name, callbacks.name)
+        if callbacks.name in self._callbacks:
+            raise ConfigurationError(f"callback set {callbacks.name!r} is registered already")
+        self._callbacks[callbacks.name] = callbacks
+
     def seal(self) -> None:
         """Closes the registry, for good."""
         self._sealed = True
@@ -48,6 +57,13 @@ class HookRegistry:
 
     def guardrail(self, name: str) -> Guardrail | None:
         return self._guardrails.get(name)
+
+    def callbacks(self, name: str) -> CallbackSet | None:
+        return self._callbacks.get(name)
+
+    def callback_names(self) -> Collection[str]:
+        """What an agent may name in ``callbacks``."""
+        return sorted(self._callbacks)
 
     def hook_names(self) -> Collection[str]:
         """What an agent may name in ``hooks``."""

@@ -4,6 +4,7 @@ import pytest
 
 from app.errors import ConfigurationError
 from app.hooks import HookRegistry, LengthGuard
+from app.ports.callbacks import Callbacks, CallbackSet
 from app.ports.hooks import Hook, HookDecision, HookPoint, Hooks, HookSubject
 
 
@@ -126,3 +127,55 @@ def test_a_hook_whose_points_are_no_set_is_refused() -> None:
     points: frozenset[HookPoint] = (HookPoint.ON_TERMINAL,)  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match="frozenset"):
         HookRegistry().add_hook("audit", _Hook("audit", points))
+
+
+# --- sets of callbacks -----------------------------------------------------------------------------------------------
+
+
+def test_a_set_of_callbacks_is_found_by_its_name_and_by_no_other_kinds() -> None:
+    registry = HookRegistry()
+    house = CallbackSet(name="house")
+    registry.add_callbacks(house)
+    found: Callbacks = registry
+    assert (found.callbacks("house"), found.callbacks("garden")) == (house, None)
+    assert (registry.hook("house"), registry.guardrail("house")) == (None, None)
+
+
+def test_the_names_of_sets_are_told_sorted_and_apart_from_hooks() -> None:
+    registry = HookRegistry()
+    registry.add_callbacks(CallbackSet(name="zulu"))
+    registry.add_callbacks(CallbackSet(name="alpha"))
+    registry.add_hook("audit", _Hook("audit"))
+    assert (registry.callback_names(), registry.hook_names()) == (["alpha", "zulu"], ["audit"])
+
+
+def test_a_second_set_of_the_same_name_is_refused_and_the_first_stays() -> None:
+    registry = HookRegistry()
+    first = CallbackSet(name="house")
+    registry.add_callbacks(first)
+    with pytest.raises(ConfigurationError, match="'house' is registered already"):
+        registry.add_callbacks(CallbackSet(name="house"))
+    assert registry.callbacks("house") is first
+
+
+def test_a_set_may_have_the_name_of_a_hook() -> None:
+    registry = HookRegistry()
+    registry.add_hook("house", _Hook("house"))
+    registry.add_callbacks(CallbackSet(name="house"))
+    assert (registry.hook_names(), registry.callback_names()) == (["house"], ["house"])
+
+
+def test_a_sealed_registry_takes_no_callbacks() -> None:
+    registry = HookRegistry()
+    registry.seal()
+    with pytest.raises(ConfigurationError, match="callback set 'house' comes too late"):
+        registry.add_callbacks(CallbackSet(name="house"))
+    assert (registry.callbacks("house"), registry.callback_names()) == (None, [])
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "x" * 65, "house\n"])
+def test_a_name_that_no_agent_could_write_is_no_sets_name(name: str) -> None:
+    registry = HookRegistry()
+    with pytest.raises(ConfigurationError, match="can't be a callback set's name"):
+        registry.add_callbacks(CallbackSet(name=name))
+    assert registry.callback_names() == []

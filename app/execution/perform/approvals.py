@@ -75,7 +75,7 @@ async def ask_approval(context: DriveContext, planned: Plan, command: AskApprova
         tenant_id=context.record.tenant_id,
         agent=context.agent.name,
         user=context.record.user,
-        flagged=context.journal.state.is_flagged,
+        flagged=context.is_flagged,
     )
     gate = context.runtime.approvals
     if gate is None:

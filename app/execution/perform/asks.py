@@ -127,6 +127,21 @@ async def ask_guardrails(
     return answer
 
 
+async def check_answer(
+    context: DriveContext, text: str, *, iteration: int | None = None, has_calls: bool = False
+) -> Answer:
+    """What is asked about a text that is said in the agent's name, by its model or by a callback: hooks about every
+    response, guardrails where there is text, and the last hooks where it is an answer."""
+    answer = await ask_hooks(context, HookPoint.AFTER_MODEL_RESPONSE, text, iteration=iteration)
+    if answer.content and not answer.stops:
+        guarded = await ask_guardrails(context, context.guardrails, "output", answer.content)
+        answer = replace(guarded, events=(*answer.events, *guarded.events))
+    if answer.content and not answer.stops and not has_calls:
+        last = await ask_hooks(context, HookPoint.BEFORE_OUTPUT_VALIDATION, answer.content, iteration=iteration)
+        answer = replace(last, events=(*answer.events, *last.events))
+    return answer
+
+
 async def inspect_result(context: DriveContext, text: str) -> tuple[str, ...]:
     """What the run's guards find in a tool's result: it is marked, and the run goes on. A guard that fails has found
     something."""

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from functools import partial
 
-from app.conversation import replace_surrogates
-from app.events import AnyEvent, CompensationRequired, Terminated, Warned, WorkOrphaned
-from app.execution.perform.asks import expect_decision
+from app.conversation import StopReason, Usage, replace_surrogates
+from app.events import AnyEvent, CompensationRequired, ModelResponded, Terminated, Warned, WorkOrphaned
+from app.execution.perform.asks import check_answer, expect_decision
+from app.execution.perform.callbacks import ask_with_context, override
 from app.execution.perform.context import DriveContext
+from app.execution.perform.delegates import end_children
 from app.execution.race import Bound, Cut, CutOff
+from app.ports.callbacks import CallbackPoint
 from app.ports.hooks import Hook, HookDecision, HookPoint, HookSubject, Verdict
 from app.run import Plan, State, Terminate, state_of
 from app.run.causes import Cause
@@ -15,8 +18,18 @@ from app.run.steps.bounds import overshot
 
 
 async def terminate(context: DriveContext, planned: Plan, command: Terminate) -> tuple[AnyEvent, ...]:
-    """Stores the end, after which there are no outcomes."""
+    """Stores the end, after which there are no outcomes; or, where what is said after an answer is not let pass, what
+    ends the run instead."""
     pending = planned.events
+    if command.cause.code is None:
+        if _leaves_words(context, planned.state):
+            # Somebody is asked, which takes time: what is known so far is stored first.
+            await context.journal.append(*pending)
+            pending, is_refused = await _leave(context)
+            if is_refused:
+                return pending
+    else:
+        await end_children(context, planned.state)
     hooks = context.hooks_at(HookPoint.ON_TERMINAL)
     if hooks:
         # Hooks take time: what is known so far is stored first.
@@ -24,6 +37,35 @@ async def terminate(context: DriveContext, planned: Plan, command: Terminate) ->
         pending = await _tell(context, hooks, planned.state, command.cause)
     await context.journal.append(*pending, *last_words(context, planned.state, command.cause))
     return ()
+
+
+def _leaves_words(context: DriveContext, state: State) -> bool:
+    return not (state.is_passed_over or state.has_left) and bool(context.callbacks_at(CallbackPoint.AFTER_AGENT))
+
+
+async def _leave(context: DriveContext) -> tuple[tuple[AnyEvent, ...], bool]:
+    """What the callbacks of the agent that answered say after its answer, which stays what it is; and whether that was
+    not let pass. An agent that handed the run on is not asked: it did not end it."""
+    state = context.journal.state
+    said = await ask_with_context(context, CallbackPoint.AFTER_AGENT)
+    if said.stops or said.value is None:
+        return said.events, said.stops
+    answer = await check_answer(context, said.value)
+    if answer.stops:
+        return (*said.events, *answer.events), True
+    point = CallbackPoint.AFTER_AGENT
+    told = override(context, point, said, before=None, after=said.value, iteration=state.iteration)
+    spoken = ModelResponded(
+        attempt=1,
+        text=answer.content,
+        stop_reason=StopReason.STOP,
+        usage=Usage(),
+        callback=told.callback,
+        final=True,
+        iteration=state.iteration,
+        author=context.agent.name,
+    )
+    return (*said.events, told, *((spoken,) if answer.content else ()), *answer.events), False
 
 
 async def _tell(context: DriveContext, hooks: tuple[Hook, ...], state: State, cause: Cause) -> tuple[AnyEvent, ...]:

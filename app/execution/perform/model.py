@@ -2,34 +2,43 @@
 
 import math
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
-from app.conversation import Message, StopReason, ToolCall, Usage, UsageSource, clean_json, replace_surrogates
+from app.conversation import (
+    Message,
+    StopReason,
+    Usage,
+    UsageSource,
+    replace_surrogates,
+)
 from app.errors import AdkError, LeaseLost, ProviderError, StoreUnavailable
 from app.events import AnyEvent, AttemptFailed, ModelCall, ModelFellBack, ModelResponded, WorkOrphaned
-from app.execution.perform.asks import Answer, ask_guardrails, ask_hooks
-from app.execution.perform.context import DriveContext
+from app.execution.perform.asks import Answer, ask_hooks, check_answer
+from app.execution.perform.callbacks import ask_with_context
+from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.prompting import build_prompt
 from app.execution.perform.prompts import ReadyPrompt
+from app.execution.perform.responses import (
+    change_response,
+    mint_calls,
+    show_request,
+    stand_in,
+)
 from app.execution.perform.words import is_free_code, text_of
 from app.execution.race import Cut, CutOff
-from app.ids import mint_call_id
 from app.policy import RetryPlan
+from app.ports.callbacks import CallbackPoint
 from app.ports.hooks import HookPoint
 from app.ports.model import ModelRequest, ModelResponse, TextDelta
 from app.prompt import PromptLayer
 from app.run import CallModel, Plan, State
-from app.run.steps.bounds import output_spent, refuse_input, refuse_model_call
+from app.run.steps.bounds import output_spent, refuse_input, refuse_model_call, shape_exceeded
 from app.run.steps.routing import stand_in_for
 
 # What the table of ends leaves to providers.
 _PROVIDERS_CODES: Final = frozenset({"provider_error", "context_overflow", "output_truncated"})
-
-
-class Drained(Exception):
-    """The process is going away and the model call was abandoned: the run goes back to the queue as it stands."""
 
 
 @dataclass(slots=True)
@@ -40,7 +49,8 @@ class _Heard:
 
 
 async def call_model(context: DriveContext, planned: Plan, command: CallModel) -> tuple[AnyEvent, ...]:
-    """Outcomes: ``model_response`` with what hooks and guardrails made of it, or ``attempt_failed``."""
+    """Outcomes: ``model_response`` with what callbacks, hooks and guardrails made of it, or ``attempt_failed``. A
+    callback may stand in for the call: then no model is asked, and nothing is charged."""
     ready, trimmed = await build_prompt(context, planned.state)
     pending = (*planned.events, *trimmed)
     refusal = _refuse(context, planned.state, ready)
@@ -58,6 +68,20 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         refusal = _refuse(context, context.journal.state, ready)
         if refusal is not None:
             return (*pending, refusal)
+    if context.callbacks_at(CallbackPoint.BEFORE_MODEL):
+        await context.journal.append(*pending)
+        said = await ask_with_context(context, CallbackPoint.BEFORE_MODEL, llm_request=show_request(ready, messages))
+        if said.stops:
+            return said.events
+        if said.value is not None:
+            return await stand_in(context, command, said)
+        pending = said.events
+        refusal = _refuse(context, context.journal.state, ready)
+        if refusal is not None:
+            return (*pending, refusal)
+    if shape_exceeded(context.spec, context.journal.state, context.purse.shared()) is not None:
+        # Others of the same tree have made the last call that was allowed. The next step names it.
+        return pending
     await context.journal.append(
         *pending,
         ModelCall(
@@ -181,7 +205,11 @@ def _cut_off(
     )
     if not cut_off.orphaned:
         return (ended, charge)
-    return (ended, charge, WorkOrphaned(what="model_call", name=f"attempt {command.attempt}", iteration=iteration))
+    return (
+        ended,
+        charge,
+        WorkOrphaned(what="model_call", name=f"attempt {command.attempt}", iteration=iteration, author=author),
+    )
 
 
 def _failed(
@@ -242,13 +270,22 @@ def _was_evaluated(error: Exception) -> bool:
 async def _take(
     context: DriveContext, command: CallModel, ready: ReadyPrompt, response: ModelResponse
 ) -> tuple[AnyEvent, ...]:
-    """One group of events: the response as it stands after every check, then what the checks did to it."""
-    answer = await _check(context, command, response)
+    """One group of events: what callbacks made of the response, the response as it stands after every check, and what
+    the checks did to it."""
+    changed, response = await change_response(context, command, response)
+    before: tuple[AnyEvent, ...] = ()
+    if changed.stops:
+        # Withheld: nobody has judged what was to be made of it.
+        answer = Answer(content="", events=changed.events, stops=True)
+    else:
+        before = changed.events
+        text, has_calls = replace_surrogates(response.content), bool(response.tool_calls)
+        answer = await check_answer(context, text, iteration=command.iteration, has_calls=has_calls)
     timing = response.timing
     responded = ModelResponded(
         attempt=command.attempt,
         text=None if answer.stops else answer.content,
-        tool_calls=() if answer.stops else _mint(command.iteration, response.tool_calls),
+        tool_calls=() if answer.stops else mint_calls(command.iteration, response.tool_calls),
         stop_reason=response.stop_reason,
         usage=response.usage,
         queue_seconds=_seconds(timing.queue_seconds),
@@ -264,43 +301,13 @@ async def _take(
     is_cut = response.stop_reason is StopReason.LENGTH and not answer.stops
     if is_cut and ceiling is not None and response.usage.output_tokens >= ceiling:
         refused = output_spent(context.spec, context.journal.state, context.purse.shared())
-        return (responded, *answer.events, refused)
-    return (responded, *answer.events)
-
-
-async def _check(context: DriveContext, command: CallModel, response: ModelResponse) -> Answer:
-    """Asks the hooks about every response, and guardrails where there is text."""
-    text = replace_surrogates(response.content)
-    answer = await ask_hooks(context, HookPoint.AFTER_MODEL_RESPONSE, text, iteration=command.iteration)
-    if answer.content and not answer.stops:
-        guarded = await ask_guardrails(context, context.guardrails, "output", answer.content)
-        answer = replace(guarded, events=(*answer.events, *guarded.events))
-    if answer.content and not answer.stops and not response.tool_calls:
-        last = await ask_hooks(context, HookPoint.BEFORE_OUTPUT_VALIDATION, answer.content, iteration=command.iteration)
-        answer = replace(last, events=(*answer.events, *last.events))
-    return answer
+        return (*before, responded, *answer.events, refused)
+    return (*before, responded, *answer.events)
 
 
 def _seconds(measured: float) -> float:
     """A time that a log can hold."""
     return measured if math.isfinite(measured) else 0.0
-
-
-def _mint(iteration: int, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """The loop's own ids; of calls that share the provider's id the first one wins."""
-    first_of: dict[str | int, ToolCall] = {}
-    for position, call in enumerate(calls):
-        first_of.setdefault(call.provider_call_id or call.call_id or position, call)
-    return tuple(
-        ToolCall(
-            call_id=mint_call_id(iteration, number),
-            provider_call_id=replace_surrogates(call.provider_call_id or call.call_id),
-            name=replace_surrogates(call.name),
-            arguments=clean_json(call.arguments),
-            raw_arguments=None if call.raw_arguments is None else replace_surrogates(call.raw_arguments),
-        )
-        for number, call in enumerate(first_of.values(), start=1)
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

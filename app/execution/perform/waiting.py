@@ -1,8 +1,7 @@
 """A backoff: nothing to do until an instant, unless the run is told to stop."""
 
 from app.events import AnyEvent
-from app.execution.perform.context import DriveContext
-from app.execution.perform.model import Drained
+from app.execution.perform.context import Drained, DriveContext
 from app.execution.race import Bound, Cut, CutOff
 from app.run import Plan, WaitUntil
 
