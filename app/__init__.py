@@ -3,8 +3,19 @@
 These are the names for those who use it as a library. The service is ``runwright serve``.
 """
 
-from app.agents import Agent, ToolChoice, ToolDeclaration, ToolFailurePolicy
-from app.conversation import Message, Role, StopReason, ToolCall, Usage, UsageSource
+from app.agents import Agent, SubAgent, SubAgentMode, ToolChoice, ToolDeclaration, ToolFailurePolicy
+from app.conversation import (
+    Content,
+    FunctionCall,
+    FunctionResponse,
+    Message,
+    Part,
+    Role,
+    StopReason,
+    ToolCall,
+    Usage,
+    UsageSource,
+)
 from app.errors import (
     AdkError,
     BudgetExceededError,
@@ -25,12 +36,16 @@ from app.errors import (
     RepeatedCallError,
     RunError,
     SchemaViolationError,
+    SessionBusyError,
+    SessionNotFoundError,
     ToolExecutionError,
     ToolNotAllowedError,
 )
 from app.events import EVENT_KINDS, RunEvent, RunState
+from app.execution.adk import EVENT_MAP, Event, EventActions, RunConfig, Runner
 from app.execution.delegation import agent_tool
 from app.execution.keeping import CheckpointStore, DeferringGate, SuspensionStore
+from app.execution.memory_sessions import InMemorySessions, Session
 from app.execution.run_record import Run
 from app.execution.runner import AgentRunner
 from app.execution.system import SystemClock
@@ -68,13 +83,15 @@ from app.policy import (
     most_restrictive,
 )
 from app.ports.approvals import ApprovalGate, Deferred
+from app.ports.callbacks import CallbackContext, CallbackPoint, CallbackSet, LlmRequest, LlmResponse
 from app.ports.cancellation import CancellationToken
 from app.ports.clock import Clock, IdSource
 from app.ports.context import RunContext
 from app.ports.hooks import Guardrail, GuardrailDecision, Hook, HookDecision, HookPoint, Hooks, HookSubject, Verdict
 from app.ports.model import ModelInfo, ModelProvider, ModelRequest, ModelResponse, TextDelta, Timing
 from app.ports.routing import Router
-from app.ports.tools import Tool, ToolContext
+from app.ports.sessions import Artifact
+from app.ports.tools import Tool, ToolActions, ToolContext
 from app.prompt import (
     PROMPT_LAYERS,
     Prompt,
@@ -97,6 +114,7 @@ from app.tools import ToolRegistry, tool
 
 __all__ = [
     "EVENT_KINDS",
+    "EVENT_MAP",
     "PROMPT_LAYERS",
     "AdkError",
     "Agent",
@@ -105,14 +123,19 @@ __all__ = [
     "ApprovalDenial",
     "ApprovalGate",
     "ApprovalRecord",
+    "Artifact",
     "BudgetExceededError",
     "BudgetLimits",
+    "CallbackContext",
+    "CallbackPoint",
+    "CallbackSet",
     "CancellationToken",
     "CancelledError",
     "CheckpointStore",
     "Clock",
     "ConcurrencyConfig",
     "ConfigurationError",
+    "Content",
     "ContextOverflowError",
     "Deadline",
     "DeadlineConfig",
@@ -121,7 +144,11 @@ __all__ = [
     "DeferringGate",
     "Effect",
     "EmptyModelOutputError",
+    "Event",
+    "EventActions",
     "FanOutLimitError",
+    "FunctionCall",
+    "FunctionResponse",
     "Guardrail",
     "GuardrailDecision",
     "GuardrailRefusalError",
@@ -135,11 +162,14 @@ __all__ = [
     "HookSubject",
     "Hooks",
     "IdSource",
+    "InMemorySessions",
     "Indeterminate",
     "InjectionGuard",
     "LengthGuard",
     "LlamaConfig",
     "LlamaProvider",
+    "LlmRequest",
+    "LlmResponse",
     "LoopConfig",
     "LoopLimitError",
     "MaxIterationsError",
@@ -152,6 +182,7 @@ __all__ = [
     "ModelResponse",
     "ModelRouter",
     "OutputTruncatedError",
+    "Part",
     "PatternRedactor",
     "Price",
     "Prompt",
@@ -169,17 +200,24 @@ __all__ = [
     "Router",
     "Run",
     "RunBudget",
+    "RunConfig",
     "RunContext",
     "RunError",
     "RunEvent",
     "RunState",
+    "Runner",
     "SchemaViolationError",
     "Scope",
     "ScriptedCall",
     "ScriptedProvider",
     "ScriptedStep",
+    "Session",
+    "SessionBusyError",
+    "SessionNotFoundError",
     "Spend",
     "StopReason",
+    "SubAgent",
+    "SubAgentMode",
     "SuspensionStore",
     "SystemClock",
     "TaskRouter",
@@ -187,6 +225,7 @@ __all__ = [
     "Timing",
     "Tokenizer",
     "Tool",
+    "ToolActions",
     "ToolCall",
     "ToolChoice",
     "ToolContext",

@@ -47,14 +47,16 @@ from app.testing import FakeClock
 PLAN_JSON = '{"city": "Kyoto", "nights": 4}'
 
 LISTED = """
-AdkError Agent AgentRunner ApprovalDecision ApprovalDenial ApprovalRecord BudgetExceededError BudgetLimits
-CancellationToken CancelledError CheckpointStore ConcurrencyConfig ConfigurationError Deadline DeadlineConfig
-DeferringGate FanOutLimitError Guardrail GuardrailDecision HistoryPolicy Hook HookChain HookDecision HookPoint
-HookSubject InjectionGuard LoopConfig LoopLimitError MaxIterationsError MaxLlmCallsError ModelAllowList ModelInfo
-ModelRequest ModelResponse PROMPT_LAYERS Price PromptLayer ProviderError RecursionLimitError Redactor RepairConfig
-RepeatedCallError RetryConfig Router Run RunBudget RunContext RunEvent RunState Scope Spend SuspensionStore TaskRouter
-Tokenizer Tool ToolContext ToolExecutionError ToolFailurePolicy ToolRegistry UnlimitedBudget Usage approximate_tokens
-assemble_prompt most_restrictive tool wrap_untrusted
+AdkError Agent AgentRunner ApprovalDecision ApprovalDenial ApprovalRecord Artifact BudgetExceededError BudgetLimits
+CallbackContext CallbackPoint CallbackSet CancellationToken CancelledError CheckpointStore ConcurrencyConfig
+ConfigurationError Content Deadline DeadlineConfig DeferringGate EVENT_MAP Event EventActions FanOutLimitError
+FunctionCall FunctionResponse Guardrail GuardrailDecision HistoryPolicy Hook HookChain HookDecision HookPoint
+HookSubject InMemorySessions InjectionGuard LlmRequest LlmResponse LoopConfig LoopLimitError MaxIterationsError
+MaxLlmCallsError ModelAllowList ModelInfo ModelRequest ModelResponse PROMPT_LAYERS Part Price PromptLayer ProviderError
+RecursionLimitError Redactor RepairConfig RepeatedCallError RetryConfig Router Run RunBudget RunConfig RunContext
+RunEvent RunState Runner Scope Session SessionBusyError SessionNotFoundError Spend SubAgent SubAgentMode SuspensionStore
+TaskRouter Tokenizer Tool ToolActions ToolContext ToolExecutionError ToolFailurePolicy ToolRegistry UnlimitedBudget
+Usage approximate_tokens assemble_prompt most_restrictive tool wrap_untrusted
 """
 NAMES = LISTED.split()
 
