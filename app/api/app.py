@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from app.api.deps import ApiDeps
 from app.api.middleware import Edge
 from app.api.problems import answer_problem
-from app.api.routes import agents, events, operations, runs
+from app.api.routes import agents, artifacts, events, operations, runs, sessions
 from app.errors import AdkError
 
 
@@ -24,7 +24,12 @@ def create_app(deps: ApiDeps, surface: Surface = Surface.ALL) -> FastAPI:
     """Builds the HTTP side around its ports. Starts nothing; ``deps`` live as long as the process."""
     app = describe_only(surface)
     app.state.deps = deps
-    app.add_middleware(Edge, ids=deps.ids, max_request_bytes=deps.config.max_request_bytes)
+    app.add_middleware(
+        Edge,
+        ids=deps.ids,
+        max_request_bytes=deps.config.max_request_bytes,
+        max_artifact_bytes=deps.config.max_artifact_bytes,
+    )
     for expected in (AdkError, HTTPException, RequestValidationError):
         app.add_exception_handler(expected, answer_problem)
     return app
@@ -33,6 +38,6 @@ def create_app(deps: ApiDeps, surface: Surface = Surface.ALL) -> FastAPI:
 def describe_only(surface: Surface = Surface.ALL) -> FastAPI:
     """An app that has its routes and no ports: enough to write ``openapi.yaml``."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for routes in (runs, events, agents, operations) if surface is Surface.ALL else (operations,):
+    for routes in (runs, events, sessions, artifacts, agents, operations) if surface is Surface.ALL else (operations,):
         app.include_router(routes.router)
     return app

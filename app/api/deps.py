@@ -33,6 +33,7 @@ class ApiConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_request_bytes: int = Field(default=1_048_576, ge=1_024)
+    max_artifact_bytes: int = Field(default=1_048_576, ge=1)
     max_wait_seconds: int = Field(default=60, ge=0)
     ping_seconds: float = Field(default=15.0, gt=0)
     poll_seconds: float = Field(default=2.0, gt=0)
@@ -125,6 +126,8 @@ def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
 AnyKey = Annotated[Principal, Depends(identify)]
 RunsReader = Annotated[Caller, Depends(_needs(Scope.RUNS_READ))]
 RunsWriter = Annotated[Caller, Depends(_needs(Scope.RUNS_WRITE))]
+SessionsReader = Annotated[Caller, Depends(_needs(Scope.SESSIONS_READ))]
+SessionsWriter = Annotated[Caller, Depends(_needs(Scope.SESSIONS_WRITE))]
 AgentsReader = Annotated[Caller, Depends(_needs(Scope.AGENTS_READ))]
 AgentsWriter = Annotated[Caller, Depends(_needs(Scope.AGENTS_WRITE))]
 

@@ -20,8 +20,8 @@ _WITH_KEY: Final = (401, 403, 422, 500, 503)
 IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The same key with the same body within 24 hours is answered as for the first request's run, with "
-    "`Idempotency-Replayed: true`",
+    "description": "The same key with the same body within 24 hours is answered as for what the first request made, "
+    "with `Idempotency-Replayed: true`",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
 }
 PREFER: Final[dict[str, Any]] = {
@@ -35,7 +35,7 @@ LAST_EVENT_ID: Final[dict[str, Any]] = {
     "name": "Last-Event-ID",
     "in": "header",
     "description": "Go on after this event; wins over `after`",
-    "schema": {"type": "string", "pattern": "^[0-9]+$"},
+    "schema": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)*$"},
 }
 CURSOR: Final[dict[str, Any]] = {
     "name": "cursor",

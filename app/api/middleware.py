@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,15 +16,29 @@ from app.ports.clock import IdSource
 _log: Final = logging.getLogger(__name__)
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_ARTIFACT: Final = re.compile(r"/sessions/[^/]+/artifacts/[^/]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BodyLimit:
+    """How large a body may be, and what its sender is told past it."""
+
+    limit_bytes: int
+    what: str = "a request's body"
+    code: str = TooLarge.code
+
+    def error(self) -> TooLarge:
+        return TooLarge(f"{self.what} has at most {self.limit_bytes} bytes", code=self.code)
 
 
 class Edge:
-    """Wraps the whole application. ``max_request_bytes`` holds for declared and for chunked bodies."""
+    """Wraps the whole application. The limits hold for declared and for chunked bodies; an artifact's is its own."""
 
-    def __init__(self, app: ASGIApp, *, ids: IdSource, max_request_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, ids: IdSource, max_request_bytes: int, max_artifact_bytes: int) -> None:
         self._app = app
         self._ids = ids
-        self._max_request_bytes = max_request_bytes
+        self._requests = BodyLimit(limit_bytes=max_request_bytes)
+        self._artifacts = BodyLimit(limit_bytes=max_artifact_bytes, what="an artifact", code="artifact_too_large")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,8 +50,9 @@ class Edge:
         answer = _Answer(send, request_id=self._choose_id(headers))
         scope.setdefault("state", {})["request_id"] = answer.request_id
         try:
-            self._check_declared_length(headers)
-            await self._app(scope, _LimitedBody(receive, self._max_request_bytes).receive, answer.send)
+            limit = self._limit_of(scope)
+            _check_declared_length(headers, limit)
+            await self._app(scope, _LimitedBody(receive, limit).receive, answer.send)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes an answer
@@ -52,14 +68,19 @@ class Edge:
         given = headers.get("x-request-id", "")
         return given if _SANE_ID.fullmatch(given) else self._ids.new("req")
 
-    def _check_declared_length(self, headers: Headers) -> None:
-        declared = headers.get("content-length")
-        if declared is None:
-            return
-        if not _DIGITS.fullmatch(declared):
-            raise MalformedRequest("Content-Length is no number")
-        if int(declared) > self._max_request_bytes:
-            raise _too_large(self._max_request_bytes)
+    def _limit_of(self, scope: Scope) -> BodyLimit:
+        is_artifact = scope["method"] == "PUT" and _ARTIFACT.fullmatch(scope["path"])
+        return self._artifacts if is_artifact else self._requests
+
+
+def _check_declared_length(headers: Headers, limit: BodyLimit) -> None:
+    declared = headers.get("content-length")
+    if declared is None:
+        return
+    if not _DIGITS.fullmatch(declared):
+        raise MalformedRequest("Content-Length is no number")
+    if int(declared) > limit.limit_bytes:
+        raise limit.error()
 
 
 def _as_get(scope: Scope) -> Scope:
@@ -72,16 +93,16 @@ def _as_get(scope: Scope) -> Scope:
 class _LimitedBody:
     """Counts what arrives: a chunked body declares no length."""
 
-    def __init__(self, receive: Receive, limit_bytes: int) -> None:
+    def __init__(self, receive: Receive, limit: BodyLimit) -> None:
         self._receive = receive
-        self._limit_bytes = limit_bytes
+        self._limit = limit
         self._seen_bytes = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
         self._seen_bytes += len(message.get("body", b""))
-        if self._seen_bytes > self._limit_bytes:
-            raise _too_large(self._limit_bytes)
+        if self._seen_bytes > self._limit.limit_bytes:
+            raise self._limit.error()
         return message
 
 
@@ -101,7 +122,3 @@ class _Answer:
             headers["X-Content-Type-Options"] = "nosniff"
             headers.setdefault("Cache-Control", "no-store")
         await self._send(message)
-
-
-def _too_large(limit_bytes: int) -> TooLarge:
-    return TooLarge(f"a request's body has at most {limit_bytes} bytes")

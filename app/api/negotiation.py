@@ -9,7 +9,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from app.api.problems import pointer_to
-from app.errors import FieldProblem, InvalidRequest, MalformedRequest
+from app.errors import FieldProblem, InvalidRequest, MalformedRequest, NotFound
+from app.service.tree import START, Position, unknown_position
 
 EVENT_STREAM: Final = "text/event-stream"
 DEFAULT_LIMIT: Final = 50
@@ -18,6 +19,8 @@ MAX_LIMIT: Final = 200
 _WAIT: Final = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
+# A number of more digits is no event's: the log counts in 32 bits.
+_POSITION: Final = re.compile(r"[1-9][0-9]{0,8}(?:\.[1-9][0-9]{0,8}){0,63}")
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -67,10 +70,32 @@ def event_position(request: Request, query: Mapping[str, list[str]]) -> int:
 
     The header wins: an EventSource that reconnects keeps its URL. Raises MalformedRequest (``unknown_event_id``).
     """
-    text = request.headers.get("last-event-id") or one_value(query, "after") or "0"
+    text = _position_text(request, query)
     if not _NUMBER.fullmatch(text):
-        raise MalformedRequest("this run has no event with that id", code="unknown_event_id")
+        raise unknown_position()
     return int(text)
+
+
+def tree_position(request: Request, query: Mapping[str, list[str]]) -> Position:
+    """The same where a run is read with its children: numbers joined by dots."""
+    text = _position_text(request, query)
+    if text == "0":
+        return START
+    if not _POSITION.fullmatch(text):
+        raise unknown_position()
+    return tuple(map(int, text.split(".")))
+
+
+def _position_text(request: Request, query: Mapping[str, list[str]]) -> str:
+    return request.headers.get("last-event-id") or one_value(query, "after") or "0"
+
+
+def wants_children(query: Mapping[str, list[str]]) -> bool:
+    """Whether ``?include=children`` is there. Raises InvalidRequest for anything else to include."""
+    text = one_value(query, "include")
+    if text not in (None, "children"):
+        raise bad_parameter("include", "must be children")
+    return text is not None
 
 
 def read_query(request: Request, *, known: Collection[str] = (), prefix: str | None = None) -> dict[str, list[str]]:
@@ -96,6 +121,14 @@ def limit_of(query: Mapping[str, list[str]]) -> int:
         return DEFAULT_LIMIT
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_LIMIT:
         raise bad_parameter("limit", f"must be a number from 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+def read_version(text: str, told: str) -> int:
+    """A version in the path. Raises NotFound, which says ``told``, for a text that is none."""
+    # At most nine digits: what is longer is no version, and no column would hold it.
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and text[0] != "0"):
+        raise NotFound(told)
     return int(text)
 
 

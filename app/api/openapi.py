@@ -13,6 +13,14 @@ from app.api.schemas.agents import AgentDefinition, AgentPage, AgentView, ModelP
 from app.api.schemas.common import Problem
 from app.api.schemas.operations import Live, Me, Ready
 from app.api.schemas.runs import CancelRun, EventPage, RunPage, RunView, SubmitRun
+from app.api.schemas.sessions import (
+    ArtifactPage,
+    ArtifactView,
+    CreateSession,
+    SessionMessagePage,
+    SessionPage,
+    SessionView,
+)
 
 _VERSION: Final = "0.1.0"
 _SUMMARY: Final = """\
@@ -26,7 +34,10 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AgentDefinition,
     AgentPage,
     AgentView,
+    ArtifactPage,
+    ArtifactView,
     CancelRun,
+    CreateSession,
     EventPage,
     Live,
     Me,
@@ -35,6 +46,9 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     Ready,
     RunPage,
     RunView,
+    SessionMessagePage,
+    SessionPage,
+    SessionView,
     SubmitRun,
     ToolPage,
 )

@@ -22,6 +22,7 @@ from app.errors import (
     TooLarge,
     Unauthenticated,
 )
+from app.service.sessions import SessionBusy
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -76,7 +77,7 @@ def problem_of(error: Exception, *, request_id: str) -> Response:
             str(error),
             status=error.status,
             headers=_headers_of(error),
-            extensions={"errors": fields} if fields else None,
+            extensions=({"errors": fields} if fields else {}) | _more_of(error),
         )
     if isinstance(error, AdkError) and type(error) in _SERVER_SIDE:
         status, detail = _SERVER_SIDE[type(error)]
@@ -139,6 +140,11 @@ def _headers_of(error: RequestError) -> dict[str, str]:
         # The rest of the body is not read, so nothing can follow it on this connection.
         headers["Connection"] = "close"
     return headers
+
+
+def _more_of(error: RequestError) -> dict[str, str]:
+    """Members that a program needs to go on."""
+    return {"active_run_id": error.run_id} if isinstance(error, SessionBusy) else {}
 
 
 def _retry_after(seconds: float) -> dict[str, str]:

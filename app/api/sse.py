@@ -23,7 +23,8 @@ from app.ids import RunId
 from app.ports.feed import AnswerDelta, AnswerSnapshot
 from app.ports.records import StoredEventRow
 from app.service.drain import Drain
-from app.service.follow import Farewell, Frame, KeepAlive
+from app.service.follow import Farewell, Frame, KeepAlive, TreeText
+from app.service.tree import TreeEvent, write_position
 
 if TYPE_CHECKING:
     import anyio
@@ -94,12 +95,13 @@ def to_sse(run_id: RunId, frame: Frame) -> ServerSentEvent:
         case StoredEventRow():
             data = wire_event(run_id, frame)
             return ServerSentEvent(data, event=frame.kind, id=str(frame.seq), sep=_LINE_END)
-        case AnswerDelta():
-            return _text(
-                "answer_delta", iteration=frame.iteration, attempt=frame.attempt, offset=frame.offset, text=frame.text
-            )
-        case AnswerSnapshot():
-            return _text("answer_snapshot", iteration=frame.iteration, attempt=frame.attempt, text=frame.text)
+        case AnswerDelta() | AnswerSnapshot():
+            return _text(frame)
+        case TreeEvent():
+            data, position = wire_event(frame.run_id, frame.event), write_position(frame.position)
+            return ServerSentEvent(data, event=frame.event.kind, id=position, sep=_LINE_END)
+        case TreeText():
+            return _text(frame.text, run_id=frame.run_id)
         case KeepAlive():
             return ServerSentEvent(comment="ping", sep=_LINE_END)
         case Farewell():
@@ -115,5 +117,15 @@ def wire_event(run_id: RunId, event: StoredEventRow) -> str:
     )
 
 
-def _text(event: str, **fields: str | int) -> ServerSentEvent:
+def wire_tree_event(item: TreeEvent) -> str:
+    """The same for one of several runs: with the ``id`` that a reader comes back with."""
+    return f'{{"id":"{write_position(item.position)}",{wire_event(item.run_id, item.event)[1:]}'
+
+
+def _text(text: AnswerDelta | AnswerSnapshot, **whose: str) -> ServerSentEvent:
+    fields: dict[str, str | int] = {**whose, "iteration": text.iteration, "attempt": text.attempt}
+    if isinstance(text, AnswerDelta):
+        fields["offset"] = text.offset
+    fields["text"] = text.text
+    event = "answer_delta" if isinstance(text, AnswerDelta) else "answer_snapshot"
     return ServerSentEvent(json.dumps(fields, separators=(",", ":")), event=event, sep=_LINE_END)

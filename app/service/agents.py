@@ -6,25 +6,38 @@ from typing import Final
 
 from app.agents import Agent, AgentVersion
 from app.agents.definition import AGENT_NAME_PATTERN
+from app.agents.team import granted
 from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.policy import Effect
 from app.ports.catalogue import Catalogue
 from app.ports.store import TenantTx
-from app.service.models import find_unpriced, models_of, tell_unpriced
+from app.service.models import find_unpriced, tell_unpriced
+from app.service.teams import find_team, find_unasked_below, models_by_agent
 
 
 async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[AgentVersion, bool]:
     """Stores a definition; True when it became a new version.
 
     Raises InvalidRequest with a pointer to each thing that is wrong: ``invalid_request`` for more metadata than
-    callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment does not
-    have; ``price_missing`` for a ceiling on a cost that can't be told; ``approvals_unavailable`` for tools whose calls
-    a person has to allow.
+    callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment or tenant does
+    not have; ``invalid_team`` for sub-agents that can't work together; ``price_missing`` for a ceiling on a cost that
+    can't be told; ``approvals_unavailable`` for tools whose calls a person has to allow. Raises Conflict
+    (``agent_retired``) for a sub-agent that takes no more runs.
     """
-    for code, told, find in _CHECKS:
+    _check(_OWN_CHECKS, agent, catalogue)
+    team = await find_team(tx, agent, unknown="unknown_name", pointer=_point_to_entry)
+    _check(_TEAM_CHECKS, team.whole, catalogue)
+    return await tx.put_agent(agent)
+
+
+def _check(checks: "_Checks", agent: Agent, catalogue: Catalogue) -> None:
+    for code, told, find in checks:
         if problems := list(find(agent, catalogue)):
             raise InvalidRequest(told, code=code, problems=problems)
-    return await tx.put_agent(agent)
+
+
+def _point_to_entry(index: int | None) -> str:
+    return "/sub_agents" if index is None else f"/sub_agents/{index}"
 
 
 async def get(tx: TenantTx, name: str, *, version: int | None = None) -> AgentVersion:
@@ -64,6 +77,9 @@ def _find_unknown_names(agent: Agent, catalogue: Catalogue) -> Iterator[FieldPro
     yield from _find_strays("/tools", agent.tools, tools)
     yield from _find_strays("/hooks", agent.hooks, catalogue.hook_names())
     yield from _find_strays("/guardrails", agent.guardrails, catalogue.guardrail_names())
+    yield from _find_strays("/callbacks", agent.callbacks, catalogue.callback_names())
+    for index, entry in enumerate(agent.below):
+        yield from _find_strays(f"/sub_agents/{index}/tools", entry.tools or (), tools)
     if agent.model is not None and all(model.name != agent.model for model in catalogue.models()):
         yield FieldProblem(pointer="/model", detail="this deployment does not have it")
     if agent.task_class is not None and not catalogue.route(agent.task_class):
@@ -78,18 +94,23 @@ def _find_loosened(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]
             yield FieldProblem(pointer=f"/idempotent_tools/{index}", detail="its author declared that tool once")
 
 
-def _find_unpriced(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
-    if agent.budget.max_cost is not None and (unpriced := find_unpriced(models_of(agent, catalogue), catalogue)):
+def _find_unpriced(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+    if whole.budget.max_cost is None:
+        return
+    models = {model for models in models_by_agent(whole, catalogue).values() for model in models}
+    if unpriced := find_unpriced(sorted(models), catalogue):
         yield FieldProblem(pointer="/budget/max_cost", detail=tell_unpriced(unpriced))
 
 
-def _find_unasked(agent: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+def _find_unasked(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
     asks = {tool.name for tool in catalogue.tools() if tool.needs_approval}
-    for index, name in enumerate(agent.tools):
+    for index, name in enumerate(whole.tools):
         if name in asks:
             yield FieldProblem(pointer=f"/tools/{index}", detail="its calls need an approval; nobody can be asked yet")
-    for index, _ in enumerate(agent.approval_required_tools):
+    for index, _ in enumerate(whole.approval_required_tools):
         yield FieldProblem(pointer=f"/approval_required_tools/{index}", detail="nobody can be asked yet")
+    for index, entry in enumerate(whole.below):
+        yield from find_unasked_below(granted(entry), catalogue, pointer=_point_to_entry(index))
 
 
 def _find_strays(pointer: str, names: Sequence[str], known: Collection[str]) -> Iterator[FieldProblem]:
@@ -98,11 +119,15 @@ def _find_strays(pointer: str, names: Sequence[str], known: Collection[str]) -> 
             yield FieldProblem(pointer=f"{pointer}/{index}", detail="this deployment does not have it")
 
 
+_Checks = Sequence[tuple[str, str, Callable[[Agent, Catalogue], Iterator[FieldProblem]]]]
+
 # One after the other: what a name stands for can be asked only where it is known.
-_CHECKS: Final[Sequence[tuple[str, str, Callable[[Agent, Catalogue], Iterator[FieldProblem]]]]] = (
+_OWN_CHECKS: Final[_Checks] = (
     (InvalidRequest.code, "the definition is not what this route takes", _find_excess),
     ("unknown_name", "the definition names what is not there", _find_unknown_names),
     (InvalidRequest.code, "the definition loosens a tool", _find_loosened),
+)
+_TEAM_CHECKS: Final[_Checks] = (
     ("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),
     ("approvals_unavailable", "the definition needs approvals, which this release does not have", _find_unasked),
 )

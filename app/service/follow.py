@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-from app.errors import MalformedRequest, StoreUnavailable
+from app.errors import StoreUnavailable
 from app.ids import RunId, TenantId
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Doorbell, Signal, Subscription
 from app.ports.records import RunRecord, StoredEventRow
 from app.service.drain import next_news
 from app.service.reading import Reading
+from app.service.tree import TreeEvent, unknown_position
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +37,34 @@ class Farewell(StrEnum):
     DATABASE_AWAY = "database unavailable, reconnect"
 
 
-Frame = StoredEventRow | AnswerDelta | AnswerSnapshot | KeepAlive | Farewell
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeText:
+    """Text as it is generated, where several runs are read as one. ``run_id`` is whose it is."""
+
+    run_id: RunId
+    text: AnswerDelta | AnswerSnapshot
+
+
+Frame = StoredEventRow | TreeEvent | AnswerDelta | AnswerSnapshot | TreeText | KeepAlive | Farewell
+StillAllowed = Callable[[], Awaitable[bool]]
+
+
+class Log(Protocol):
+    """What a stream reads, page by page. ``subscription`` is open before its run's log is read, so that nothing falls
+    between the two; ``look_at`` is when to read without being told to, on the monotonic clock."""
+
+    subscription: Subscription
+    look_at: float
+    has_more: bool
+    has_ended: bool
+
+    def open(self) -> None: ...
+
+    async def read_page(self) -> Sequence[Frame]: ...
+
+    def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
+        """The frame for it; None for text that a stored response has overtaken: the whole of it was sent already."""
+        ...
 
 
 def check_position(run: RunRecord, after: int) -> bool:
@@ -45,41 +74,42 @@ def check_position(run: RunRecord, after: int) -> bool:
     everything twice, and silence would be a loss.
     """
     if not 0 <= after <= run.last_seq:
-        raise MalformedRequest("this run has no event with that id", code="unknown_event_id")
+        raise unknown_position()
     return not (run.state.is_terminal and after == run.last_seq)
 
 
-async def follow(
-    reading: Reading,
-    tenant_id: TenantId,
-    run_id: RunId,
-    *,
-    after: int,
-    still_allowed: Callable[[], Awaitable[bool]],
+def follow(
+    reading: Reading, tenant_id: TenantId, run_id: RunId, *, after: int, still_allowed: StillAllowed
 ) -> AsyncGenerator[Frame, None]:
-    """Yields the run's stored events after number ``after``, then what comes, until ``terminated`` or a farewell.
+    """Yields the run's stored events after number ``after``, then what comes, until ``terminated`` or a farewell."""
+    return follow_log(reading, _RunLog(reading, tenant_id, run_id, after), still_allowed)
+
+
+async def follow_log(reading: Reading, log: Log, still_allowed: StillAllowed) -> AsyncGenerator[Frame, None]:
+    """Yields what the log holds and what is heard, until its end or a farewell.
 
     ``still_allowed`` is asked before each keep-alive. Nothing is held before the first item is asked for, and
     everything is let go when the generator ends or is closed.
     """
-    # Before the first look at the log, so that nothing falls between the two.
-    subscription = reading.feed.subscribe(run_id)
+    log.open()
     try:
-        log = _Log(reading, tenant_id, run_id, after)
-        watch = _Watch(reading, subscription, still_allowed)
+        watch = _Watch(reading, log, still_allowed)
         signals: deque[Signal] = deque([Doorbell()])
         while True:
             signal = signals.popleft() if signals else None
             if isinstance(signal, Doorbell):
-                page = await log.read_page()
-                for event in page:
-                    yield event
+                heard = log.subscription
+                for frame in await log.read_page():
+                    yield frame
                 if log.has_ended:
                     return
-                if len(page) == reading.page_size:
+                if log.subscription is not heard:
+                    # What else was heard is of a run that the log has gone past.
+                    signals.clear()
+                if log.has_more:
                     signals.appendleft(signal)
-            elif signal is not None and log.is_news(signal):
-                yield signal
+            elif signal is not None and (text := log.hear(signal)) is not None:
+                yield text
             farewell = await watch.find_reason_to_end()
             if farewell is not None:
                 yield farewell
@@ -87,15 +117,17 @@ async def follow(
             if watch.take_keep_alive():
                 yield KeepAlive()
             if not signals:
-                signals.extend(await watch.wait(look_at=log.look_at))
+                signals.extend(await watch.wait())
     except StoreUnavailable:
         yield Farewell.DATABASE_AWAY
     finally:
-        subscription.close()
+        log.subscription.close()
 
 
-class _Log:
-    """The run's stored events, read once each."""
+class _RunLog:
+    """One run's stored events, read once each."""
+
+    subscription: Subscription
 
     def __init__(self, reading: Reading, tenant_id: TenantId, run_id: RunId, after: int) -> None:
         self._reading = reading
@@ -103,8 +135,12 @@ class _Log:
         self._run_id = run_id
         self._after = after
         self._answered_iteration = 0
+        self.has_more = False
         self.has_ended = False
         self.look_at = reading.clock.monotonic()
+
+    def open(self) -> None:
+        self.subscription = self._reading.feed.subscribe(self._run_id)
 
     async def read_page(self) -> Sequence[StoredEventRow]:
         async with self._reading.store.begin(self._tenant_id) as tx:
@@ -115,27 +151,25 @@ class _Log:
         if page:
             self._after = page[-1].seq
             self.has_ended = page[-1].kind == "terminated"
+        self.has_more = len(page) == self._reading.page_size
         self.look_at = self._reading.clock.monotonic() + self._reading.poll_seconds
         return page
 
-    def is_news(self, text: AnswerDelta | AnswerSnapshot) -> bool:
-        """False for text that a stored response has overtaken: the whole of it was sent already."""
-        return text.iteration > self._answered_iteration
+    def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
+        return text if text.iteration > self._answered_iteration else None
 
 
 class _Watch:
     """Looks after one stream: its pace, its pings, and whether it may go on."""
 
-    def __init__(
-        self, reading: Reading, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, reading: Reading, log: Log, still_allowed: StillAllowed) -> None:
         self._reading = reading
-        self._subscription = subscription
+        self._log = log
         self._still_allowed = still_allowed
         self._ping_at = reading.clock.monotonic() + reading.ping_seconds
 
     async def find_reason_to_end(self) -> Farewell | None:
-        if self._subscription.overflowed:
+        if self._log.subscription.overflowed:
             return Farewell.TOO_SLOW
         if self._reading.drain.is_draining:
             return Farewell.GOING_AWAY
@@ -150,12 +184,13 @@ class _Watch:
         self._ping_at = self._reading.clock.monotonic() + self._reading.ping_seconds
         return True
 
-    async def wait(self, *, look_at: float) -> Sequence[Signal]:
+    async def wait(self) -> Sequence[Signal]:
         """What the feed says next; a doorbell of our own when the log was not looked at for too long."""
         now = self._reading.clock.monotonic()
-        if now >= look_at:
+        if now >= self._log.look_at:
             return [Doorbell()]
-        return await next_news(self._subscription, self._reading.drain, max(0.0, min(look_at, self._ping_at) - now))
+        seconds = max(0.0, min(self._log.look_at, self._ping_at) - now)
+        return await next_news(self._log.subscription, self._reading.drain, seconds)
 
     def _is_ping_due(self) -> bool:
         return self._reading.clock.monotonic() >= self._ping_at

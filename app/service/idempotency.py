@@ -1,4 +1,4 @@
-"""Idempotent creation: the same key with the same body is the same run (IETF httpapi, Idempotency-Key)."""
+"""Idempotent creation: the same key with the same body is the same run or session (IETF httpapi, Idempotency-Key)."""
 
 import hashlib
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class IdempotencyKey:
         return cls(route=route, owner=owner, key=key, body_digest=digest)
 
 
-async def find_earlier_run(tx: TenantTx, key: IdempotencyKey) -> RunId | None:
-    """Takes the key for this transaction (None), or tells which run it led to before.
+async def find_earlier(tx: TenantTx, key: IdempotencyKey) -> str | None:
+    """Takes the key for this transaction (None), or tells the id of what it led to before.
 
     Raises InvalidRequest (``idempotency_key_reused``) for another body, Conflict (``idempotency_in_progress``) while
     the first request goes on. Only a commit remembers: after a refused request the key is free.
@@ -43,6 +43,7 @@ async def find_earlier_run(tx: TenantTx, key: IdempotencyKey) -> RunId | None:
     return earlier.run_id
 
 
-async def settle(tx: TenantTx, key: IdempotencyKey, run_id: RunId) -> None:
-    """Writes what the key led to; remembered when the transaction commits."""
-    await tx.settle_key(route=key.route, subject=key.owner, key=key.key, run_id=run_id)
+async def settle(tx: TenantTx, key: IdempotencyKey, created_id: str) -> None:
+    """Writes the id of what the key led to; remembered when the transaction commits."""
+    # The store keeps an id and asks nothing of it: the route says what it is of.
+    await tx.settle_key(route=key.route, subject=key.owner, key=key.key, run_id=RunId(created_id))

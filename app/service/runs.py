@@ -8,7 +8,7 @@ Promises kept here (the architecture's numbers):
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,12 +25,14 @@ from app.ports.clock import IdSource
 from app.ports.feed import Doorbell, Subscription
 from app.ports.records import CancelWish, NewRun, RunContextInput, RunFilter, RunRecord
 from app.ports.store import TenantTx
-from app.service import idempotency
+from app.service import idempotency, sessions
 from app.service.agents import is_agent_name
 from app.service.drain import next_news
 from app.service.idempotency import IdempotencyKey
-from app.service.models import find_unpriced, models_of, tell_unpriced
+from app.service.models import find_unpriced, tell_unpriced
 from app.service.reading import Reading
+from app.service.sessions import OnBusy
+from app.service.teams import Team, find_team, find_unasked_below, models_by_agent
 
 _AGENT_REFERENCE: Final = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})(?:@([1-9][0-9]{0,8}))?")
 
@@ -57,10 +59,13 @@ class Admission:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
     """A run as a caller asks for it. ``agent`` is ``name`` or ``name@version``; ``output_schema``, once it was checked,
-    stands in for the agent's; the rest narrows and never widens."""
+    stands in for the agent's; the rest narrows and never widens. ``on_session_busy`` is about runs of the same session
+    that have not ended."""
 
     agent: str
     input: str | tuple[Message, ...]
+    session_id: str | None = None
+    on_session_busy: OnBusy = OnBusy.ENQUEUE
     user: str | None = None
     timeout_seconds: float | None = None
     budget: BudgetLimits = field(default_factory=BudgetLimits)
@@ -73,10 +78,12 @@ class RunRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """An accepted run. ``replayed``: the idempotency key had led to it before."""
+    """An accepted run. ``replayed``: the idempotency key had led to it before. ``interrupted`` are the runs that are
+    asked to end for it."""
 
     run: RunRecord
     replayed: bool
+    interrupted: tuple[RunId, ...] = ()
 
 
 async def submit(
@@ -87,47 +94,66 @@ async def submit(
     admission: Admission,
     key: IdempotencyKey | None = None,
 ) -> Submitted:
-    """Writes a run into the queue and fixes what may not drift: version, model, form of the answer, deadline, budget.
+    """Writes a run into the queue and fixes what may not drift: versions, model, form of the answer, deadline, budget,
+    and its place in its session.
 
-    Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``.
-    Raises InvalidRequest (``unknown_agent``, ``unknown_model``, ``price_missing``, ``idempotency_key_reused``),
-    Conflict (``agent_retired``, ``idempotency_in_progress``), TooManyRequests (``queue_full``).
+    Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``, and
+    ``Feed.announce_cancel`` for each run that was interrupted. Raises InvalidRequest (``unknown_agent``,
+    ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``approvals_unavailable``,
+    ``price_missing``, ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``,
+    ``idempotency_in_progress``), TooManyRequests (``queue_full``).
     """
-    if key is not None and (earlier := await idempotency.find_earlier_run(tx, key)) is not None:
+    if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
         return Submitted(run=await get(tx, earlier), replayed=True)
+    session = None if request.session_id is None else await sessions.lock_for_run(tx, request.session_id)
     version = await _find_agent(tx, request.agent)
+    if session is not None:
+        sessions.check_match(session, agent=version.agent.name, user=request.user)
+    team = await find_team(tx, version.agent, unknown="unknown_agent", pointer=_point_to_agent)
+    new = await _fix(tx, principal, request, version, team, admission)
+    await _refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
+    interrupted: tuple[RunId, ...] = ()
+    if session is not None:
+        interrupted = await sessions.take_place(tx, principal, session, request.on_session_busy)
+        user = session.user if request.user is None else request.user
+        new = replace(new, session_id=session.session_id, user=user)
+    run = await tx.insert_run(new)
+    if key is not None:
+        await idempotency.settle(tx, key, run.run_id)
+    return Submitted(run=run, replayed=False, interrupted=interrupted)
+
+
+async def _fix(
+    tx: TenantTx, principal: Principal, request: RunRequest, version: AgentVersion, team: Team, admission: Admission
+) -> NewRun:
+    """The run as it will be, outside of any session."""
     agent = version.agent
-    models = _find_models(agent, admission.catalogue)
+    _refuse_unasked(team, admission.catalogue)
+    models = _find_models(team, admission.catalogue)
     budget = most_restrictive(
         {Scope.DEPLOYMENT: admission.rules.budget, Scope.AGENT: agent.budget, Scope.REQUEST: request.budget}
     )
     if budget.limits.max_cost is not None:
         _refuse_unpriced(models, request, admission.catalogue)
-    await _refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
-    run_id = RunId(admission.ids.new("run"))
-    run = await tx.insert_run(
-        NewRun(
-            run_id=run_id,
-            tenant_id=tx.tenant_id,
-            agent=agent,
-            agent_version=version.version,
-            input=request.input,
-            context=request.context,
-            user=request.user,
-            subject=principal.subject,
-            # Of a route the router takes its choice when the run starts.
-            model=models[0] if agent.task_class is None else None,
-            output_schema=agent.output_schema if request.output_schema is None else request.output_schema,
-            deadline_at=_fix_deadline(request, agent, admission.rules, now=await tx.now()),
-            budget=budget,
-            max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),
-            priority=request.priority,
-            metadata=request.metadata,
-        )
+    return NewRun(
+        run_id=RunId(admission.ids.new("run")),
+        tenant_id=tx.tenant_id,
+        agent=agent,
+        agent_version=version.version,
+        team=team.pinned,
+        input=request.input,
+        context=request.context,
+        user=request.user,
+        subject=principal.subject,
+        # Of a route the router takes its choice when the run starts.
+        model=models[0] if agent.task_class is None else None,
+        output_schema=agent.output_schema if request.output_schema is None else request.output_schema,
+        deadline_at=_fix_deadline(request, agent, admission.rules, now=await tx.now()),
+        budget=budget,
+        max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),
+        priority=request.priority,
+        metadata=request.metadata,
     )
-    if key is not None:
-        await idempotency.settle(tx, key, run_id)
-    return Submitted(run=run, replayed=False)
 
 
 async def get(tx: TenantTx, run_id: str) -> RunRecord:
@@ -142,8 +168,11 @@ async def list_page(
     tx: TenantTx, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
 ) -> tuple[Sequence[RunRecord], tuple[float, RunId] | None]:
     """Up to ``limit`` runs, newest first, and where the next page begins; None on the last one."""
-    if where.agent is not None and not is_agent_name(where.agent):
-        # No run has it, and the database would refuse some of the texts that are no name.
+    ids = (("ses", where.session_id), ("run", where.parent_run_id))
+    if any(text is not None and not is_id(prefix, text) for prefix, text in ids) or (
+        where.agent is not None and not is_agent_name(where.agent)
+    ):
+        # No run has it, and the database would refuse some of the texts that are no name or id.
         return (), None
     runs = await tx.list_runs(where, limit=limit + 1, before=before)
     page = runs[:limit]
@@ -202,13 +231,30 @@ async def _find_agent(tx: TenantTx, reference: str) -> AgentVersion:
     return version
 
 
-def _find_models(agent: Agent, catalogue: Catalogue) -> Sequence[str]:
-    """At least one."""
-    names = models_of(agent, catalogue)
-    if not names or not {model.name for model in catalogue.models()}.issuperset(names):
-        problem = FieldProblem(pointer="/agent", detail="its model is not available in this deployment")
-        raise InvalidRequest("the agent's model is not available", code="unknown_model", problems=[problem])
-    return names
+def _point_to_agent(_: int | None) -> str:
+    return "/agent"
+
+
+def _find_models(team: Team, catalogue: Catalogue) -> Sequence[str]:
+    """Those of all agents, the first agent's first; each has at least one."""
+    known = {model.name for model in catalogue.models()}
+    found = models_by_agent(team.whole, catalogue)
+    problems = [
+        FieldProblem(pointer="/agent", detail=f"the model of {name} is not available in this deployment")
+        for name, models in found.items()
+        if not models or not known.issuperset(models)
+    ]
+    if problems:
+        raise InvalidRequest("the agent's model is not available", code="unknown_model", problems=problems)
+    return list(dict.fromkeys(model for models in found.values() for model in models))
+
+
+def _refuse_unasked(team: Team, catalogue: Catalogue) -> None:
+    # Without sub-agents it was asked when the definition was stored; a team may have changed since.
+    problems = list(find_unasked_below(team.whole, catalogue, pointer="/agent")) if team.versions else []
+    if problems:
+        told = "the agent's team needs approvals, which this release does not have"
+        raise InvalidRequest(told, code="approvals_unavailable", problems=problems)
 
 
 def _refuse_unpriced(models: Sequence[str], request: RunRequest, catalogue: Catalogue) -> None:

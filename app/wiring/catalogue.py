@@ -30,6 +30,9 @@ class LiveCatalogue:
     def guardrail_names(self) -> Collection[str]:
         return self.registered_hooks.guardrail_names()
 
+    def callback_names(self) -> Collection[str]:
+        return self.registered_hooks.callback_names()
+
     def models(self) -> Sequence[ModelInfo]:
         return sorted(self.router.models(), key=lambda info: info.name)
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from app.errors import AdkError, ConfigurationError
 from app.hooks import HookRegistry
+from app.ports.callbacks import CallbackSet
 from app.ports.hooks import Guardrail, Hook
 from app.ports.model import ModelProvider
 from app.ports.tools import Tool
@@ -61,6 +62,10 @@ class PluginRegistry:
     def add_guardrail(self, guardrail: Guardrail) -> None:
         """A guardrail that an agent may name."""
         self._hooks.add_guardrail(guardrail.name, guardrail)
+
+    def add_callbacks(self, callbacks: CallbackSet) -> None:
+        """A set of callbacks that an agent may name."""
+        self._hooks.add_callbacks(callbacks)
 
     def add_model_provider(self, provider: ModelProvider) -> None:
         """A provider for models named ``<its name>:<model>``."""

@@ -70,6 +70,8 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         rules=_loop_rules(settings),
         prices=parts.prices,
         router=parts.routes,
+        callbacks=parts.hooks,
+        max_artifact_bytes=settings.max_artifact_bytes,
     )
     skew = Skew()
     supervisor = Supervisor(
@@ -135,7 +137,9 @@ def _loop_rules(settings: Settings) -> LoopRules:
 
 def _api_config(settings: Settings) -> ApiConfig:
     rules = RunRules(budget=settings.budget, deadlines=settings.deadlines, max_queued_runs=settings.max_queued_runs)
-    return ApiConfig(max_request_bytes=settings.max_request_bytes, rules=rules)
+    return ApiConfig(
+        max_request_bytes=settings.max_request_bytes, max_artifact_bytes=settings.max_artifact_bytes, rules=rules
+    )
 
 
 def _secret(settings: Settings) -> str | None:

@@ -14,16 +14,18 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from app.agents import ToolDeclaration
+from app.agents import Agent, ToolDeclaration
 from app.api import ApiDeps
 from app.auth import Scope, hash_secret, new_secret
 from app.conversation import StopReason, Usage
-from app.events import AnyEvent, ModelCall, ModelResponded, RunState, RunSuspended, Terminated
-from app.ids import RunId, TenantId, WorkerId
-from app.policy import Effect, Price
+from app.events import AnyEvent, ModelCall, ModelResponded, RunState, RunSuspended, Terminated, ToolCalled, ToolResult
+from app.execution.system import Uuid7Ids
+from app.ids import CallId, RunId, TenantId, WorkerId
+from app.policy import BudgetLimits, Effect, Price, most_restrictive
+from app.policy import Scope as BudgetScope
 from app.ports.feed import Feed
 from app.ports.model import ModelInfo
-from app.ports.records import Claim, RunUpdate
+from app.ports.records import Claim, NewRun, RunUpdate
 from app.ports.store import AdminStore, WorkStore
 from app.ports.tools import Tool, ToolContext
 from app.store.signals import LocalFeed
@@ -33,6 +35,7 @@ AS_STREAM = {"Accept": "text/event-stream"}
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATOR)
 MODEL = "scripted:demo"
 DEAR_MODEL = "scripted:dear"
+HELPER = Agent(name="helper", instructions="Help.")
 PRICE = Price(input=Decimal("2.50"), output=Decimal(10))
 
 
@@ -66,6 +69,9 @@ class SmallCatalogue:
     def guardrail_names(self) -> Collection[str]:
         return {"injection_guard"}
 
+    def callback_names(self) -> Collection[str]:
+        return {"audit"}
+
     def models(self) -> Sequence[ModelInfo]:
         names = (DEAR_MODEL, MODEL)
         return [ModelInfo(name=name, context_tokens=4096, supports_tools=True) for name in names]
@@ -89,6 +95,7 @@ class Keys:
     colleague: str
     reader: str
     nobody: str
+    conversationalist: str
     operator: str
 
 
@@ -106,6 +113,7 @@ async def make_keys(admin: AdminStore, tenant: str) -> Keys:
         colleague=await add(tenant_id, f"{tenant}-colleague", TENANT_SCOPES),
         reader=await add(tenant_id, f"{tenant}-reader", [Scope.RUNS_READ]),
         nobody=await add(tenant_id, None, [Scope.RUNS_WRITE]),
+        conversationalist=await add(tenant_id, f"{tenant}-talker", [Scope.SESSIONS_READ]),
         operator=await add(None, "ops", [Scope.OPERATOR]),
     )
 
@@ -123,7 +131,7 @@ class Scribe:
     claims: dict[RunId, Claim] = field(default_factory=dict)
 
     async def write(self, run_id: str, *bodies: AnyEvent, state: RunState = RunState.RUNNING, **summary: Any) -> None:
-        claim = await self._claim(RunId(run_id))
+        claim = await self.claim(RunId(run_id))
         update = RunUpdate(state=state, usage=Usage(), model_calls=0, tool_calls=0, **summary)
         await self.work.append_if_owner(claim, bodies, update)
         announce = self.feed.announce_stored if state is RunState.RUNNING else self.feed.announce_ended
@@ -147,18 +155,60 @@ class Scribe:
     async def end_silently(self, run_id: str) -> None:
         """As a process elsewhere would whose news are lost."""
         update = RunUpdate(state=RunState.COMPLETED, usage=Usage(), model_calls=0, tool_calls=0)
-        await self.work.append_if_owner(
-            await self._claim(RunId(run_id)), [Terminated(state=RunState.COMPLETED)], update
-        )
+        await self.work.append_if_owner(await self.claim(RunId(run_id)), [Terminated(state=RunState.COMPLETED)], update)
 
     async def suspend(self, run_id: str) -> None:
         await self.write(run_id, RunSuspended(approval_ids=()), state=RunState.SUSPENDED)
 
-    async def _claim(self, run_id: RunId) -> Claim:
+    async def open_child(self, run_id: str, *, call: int = 1) -> str:
+        """Stores the call of a sub-agent and takes its run, as the loop does. The child's id."""
+        claim = await self.claim(RunId(run_id))
+        child_id = RunId(Uuid7Ids().new("run"))
+        await self.write(run_id, _called(call, child_id))
+        adopted = await self.work.adopt(
+            claim,
+            NewRun(
+                run_id=child_id,
+                tenant_id=claim.tenant_id,
+                agent=HELPER,
+                agent_version=1,
+                input="Help.",
+                budget=most_restrictive({BudgetScope.DEPLOYMENT: BudgetLimits.conservative()}),
+                max_llm_calls=10,
+                depth=1,
+                path=("planner", "helper"),
+                parent_run_id=RunId(run_id),
+                root_run_id=claim.root_run_id or RunId(run_id),
+            ),
+        )
+        self.claims[child_id] = adopted.claim
+        return child_id
+
+    async def dispatch_again(self, run_id: str, child_id: str, *, call: int = 1) -> None:
+        """As after a crash: the same call goes out once more, and its run goes on."""
+        await self.write(run_id, _called(call, RunId(child_id), dispatch=2))
+
+    async def close_call(self, run_id: str, *, call: int = 1) -> None:
+        result = ToolResult(iteration=1, call_id=CallId(f"call_1_{call}"), name="helper", content="Helped.")
+        await self.write(run_id, result)
+
+    async def claim(self, run_id: RunId) -> Claim:
         if run_id not in self.claims:
             taken = await self.work.claim(WorkerId("scribe"), limit=1000, lease_seconds=60)
             self.claims.update({claim.run_id: claim for claim in taken})
         return self.claims[run_id]
+
+
+def _called(call: int, child_id: RunId, *, dispatch: int = 1) -> ToolCalled:
+    return ToolCalled(
+        iteration=1,
+        call_id=CallId(f"call_1_{call}"),
+        name="helper",
+        arguments={"input": "Help."},
+        effect=Effect.ONCE,
+        dispatch=dispatch,
+        child_run_id=child_id,
+    )
 
 
 def answer(text: str, *, iteration: int = 1) -> ModelResponded:
@@ -189,6 +239,12 @@ class Service:
         await self.put_agent()
         response = await self.client.post("/runs", json={"agent": "planner", "input": "Hello.", **body})
         assert response.status_code == 202, response.text
+        return str(response.json()["id"])
+
+    async def create_session(self, **body: Any) -> str:
+        """A session's id."""
+        response = await self.client.post("/sessions", json=body)
+        assert response.status_code == 201, response.text
         return str(response.json()["id"])
 
 

@@ -170,7 +170,6 @@ async def test_times_bound_a_list_on_both_sides(service: Service) -> None:
         ("created_after=0001-01-01T00:00:00%2B23:59", "/query/created_after"),
         ("created_before=9999-12-31T23:59:59.999999999Z", "/query/created_before"),
         ("&".join(f"metadata.k{n}=v" for n in range(17)), "/query/metadata"),
-        ("session_id=ses_1", "/query/session_id"),
         ("metadata.a=1&metadata.a=2", "/query/metadata.a"),
         ("metadata=1", "/query/metadata"),
     ],

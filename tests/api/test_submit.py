@@ -133,10 +133,9 @@ async def test_any_text_goes_in_and_comes_out_unharmed(service: Service, text: s
         pytest.param({"metadata": {"k": "v" * 513}}, "/metadata/k", id="a long value in metadata"),
         pytest.param({"metadata": {str(n): "v" for n in range(17)}}, "/metadata", id="too much metadata"),
         pytest.param({"id": "run_x"}, "/id", id="an id"),
-        pytest.param({"session_id": "ses_x"}, "/session_id", id="a session, which is a later release's"),
         pytest.param({"output_schema": "object"}, "/output_schema", id="a text as schema"),
         pytest.param({"output_schema": True}, "/output_schema", id="a schema of anything"),
-        pytest.param({"on_session_busy": "reject"}, "/on_session_busy", id="a policy of a later release"),
+        pytest.param({"on_session_busy": "reject"}, "/on_session_busy", id="a policy without a session"),
     ],
 )
 async def test_a_wrong_field_is_refused_with_its_pointer_and_nothing_is_stored(

@@ -12,7 +12,7 @@ from app.agents import Agent
 from app.api import documents
 from app.api.bodies import parse, read_body
 from app.api.deps import AgentsReader, AgentsWriter, Deps
-from app.api.negotiation import limit_of, one_value, read_query
+from app.api.negotiation import limit_of, one_value, read_query, read_version
 from app.api.problems import invalid_body
 from app.api.schemas.agents import (
     AgentDefinition,
@@ -26,7 +26,7 @@ from app.api.schemas.agents import (
 )
 from app.api.schemas.common import page
 from app.api.strict_json import Document
-from app.errors import FieldProblem, InvalidRequest, NotFound
+from app.errors import FieldProblem, InvalidRequest
 from app.service import agents
 from app.service.cursors import Listing
 from app.service.schemas import check_output_schema
@@ -47,6 +47,7 @@ _EXAMPLE: Final = {"instructions": "You plan trips. Answer in one paragraph.", "
             201: documents.answer("A new version", AgentView, headers={"Location": documents.header("Its address")}),
         },
         400,
+        409,
         413,
         415,
     ),
@@ -110,7 +111,7 @@ async def get_agent(name: str, request: Request, deps: Deps, caller: AgentsReade
 async def get_agent_version(name: str, version: str, request: Request, deps: Deps, caller: AgentsReader) -> Response:
     read_query(request)
     async with deps.store.begin(caller.tenant_id) as tx:
-        stored = await agents.get(tx, name, version=_read_version(version))
+        stored = await agents.get(tx, name, version=read_version(version, "there is no such agent or version"))
     return JSONResponse(view_agent(stored))
 
 
@@ -158,6 +159,8 @@ async def list_models(request: Request, deps: Deps, _: AgentsReader) -> Response
 async def _read_definition(name: str, document: Document) -> Agent:
     """Field by field as the wire has them, then as a whole. Raises InvalidRequest."""
     definition = dict(parse(AgentDefinition, document))
+    entries = definition.pop("sub_agents")
+    definition["sub_agents"] = [entry if isinstance(entry, str) else dict(entry) for entry in entries]
     if definition["output_schema"] is not None:
         await check_output_schema(definition["output_schema"])
     try:
@@ -169,10 +172,3 @@ async def _read_definition(name: str, document: Document) -> Agent:
 
 def _all(items: list[Any]) -> Response:
     return JSONResponse(page(items, None))
-
-
-def _read_version(text: str) -> int:
-    # At most nine digits: what is longer is no version, and no column would hold it.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and text[0] != "0"):
-        raise NotFound("there is no such agent or version")
-    return int(text)

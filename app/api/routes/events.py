@@ -8,13 +8,25 @@ from starlette.responses import Response
 
 from app.api import documents
 from app.api.deps import ApiDeps, Caller, Deps, RunsReader, keeps_scope
-from app.api.negotiation import bad_parameter, event_position, limit_of, one_value, read_query, wants_event_stream
+from app.api.negotiation import (
+    bad_parameter,
+    event_position,
+    limit_of,
+    one_value,
+    read_query,
+    tree_position,
+    wants_children,
+    wants_event_stream,
+)
 from app.api.schemas.runs import EventPage
-from app.api.sse import EventStream, wire_event
+from app.api.sse import EventStream, wire_event, wire_tree_event
 from app.auth import Scope
+from app.ports.store import TenantTx
 from app.service import runs
 from app.service.cursors import Listing
 from app.service.follow import check_position, follow
+from app.service.follow_tree import check_tree_position, follow_tree
+from app.service.tree import Position, open_walk
 
 router: Final = APIRouter(tags=["runs"])
 
@@ -33,7 +45,10 @@ _EXAMPLE: Final = (
     summary="Read or follow a run's events",
     description="As JSON: a page of events, oldest first. As `text/event-stream`: replay, then live, until the run has "
     "ended. Each stored event is a frame with its `seq` as `id`; text as it is generated comes as `answer_delta` and "
-    "`answer_snapshot` frames without one. Coming back with `Last-Event-ID` misses nothing.",
+    "`answer_snapshot` frames without one. Coming back with `Last-Event-ID` misses nothing. "
+    "With `include=children` the runs that this one started are read too: behind the `tool_call` that started one come "
+    "that run's events, and then what followed. An `id` is the path of numbers to an event: `7.3` is event 3 of the "
+    "run that event 7 started. Text says in `run_id` whose it is.",
     responses=documents.answers(
         {
             200: documents.answer(
@@ -49,7 +64,8 @@ _EXAMPLE: Final = (
     openapi_extra={
         "parameters": [
             documents.LAST_EVENT_ID,
-            documents.query("after", "Only events after this number", type="integer", minimum=0),
+            documents.query("after", "Only events after this one", type="string", pattern=r"^[0-9]+(\.[0-9]+)*$"),
+            documents.query("include", "Read the runs that it started, too", type="string", enum=["children"]),
             documents.LIMIT,
             documents.CURSOR,
         ]
@@ -58,38 +74,58 @@ _EXAMPLE: Final = (
 async def list_run_events(run_id: str, request: Request, deps: Deps, caller: RunsReader) -> Response:
     if wants_event_stream(request.headers):
         return await _stream(run_id, request, deps, caller)
-    query = read_query(request, known=("after", "limit", "cursor"))
+    query = read_query(request, known=("after", "include", "limit", "cursor"))
     limit = limit_of(query)
-    listing = Listing(tenant_id=caller.tenant_id, route="GET /runs/{id}/events", where={"run": run_id})
-    after = event_position(request, query)
+    with_children = wants_children(query)
+    where = {"run": run_id, "include": "children"} if with_children else {"run": run_id}
+    listing = Listing(tenant_id=caller.tenant_id, route="GET /runs/{id}/events", where=where)
+    after = tree_position(request, query) if with_children else (event_position(request, query),)
     if cursor := one_value(query, "cursor"):
         if "after" in query:
             raise bad_parameter("after", "a cursor says where to go on")
-        (after,) = deps.cursors.open(listing, cursor)
+        after = tuple(deps.cursors.open(listing, cursor))
+    read = _read_tree if with_children else _read_log
     async with deps.store.begin(caller.tenant_id) as tx:
-        run = await runs.get(tx, run_id)
-        check_position(run, after)
-        events = await tx.events_after(run.run_id, after, limit=limit + 1)
-    next_cursor = deps.cursors.seal(listing, [events[limit - 1].seq]) if len(events) > limit else None
-    return Response(
-        # Spliced, not parsed and written again: what is sent is what was committed.
-        '{"items":[%s],"next_cursor":%s}'  # noqa: UP031 - braces of JSON
-        % (
-            ",".join(wire_event(run.run_id, event) for event in events[:limit]),
-            "null" if next_cursor is None else f'"{next_cursor}"',
-        ),
-        media_type="application/json",
-    )
+        items, last = await read(tx, run_id, after, limit)
+    next_cursor = "null" if last is None else f'"{deps.cursors.seal(listing, last)}"'
+    # Spliced, not parsed and written again: what is sent is what was committed.
+    page = f'{{"items":[{",".join(items)}],"next_cursor":{next_cursor}}}'
+    return Response(page, media_type="application/json")
+
+
+async def _read_log(tx: TenantTx, run_id: str, after: Position, limit: int) -> tuple[list[str], Position | None]:
+    """A page of the run's events as JSON texts, and the place of its last one where there are more."""
+    run = await runs.get(tx, run_id)
+    check_position(run, after[0])
+    events = await tx.events_after(run.run_id, after[0], limit=limit + 1)
+    page = events[:limit]
+    return [wire_event(run.run_id, event) for event in page], (page[-1].seq,) if len(events) > limit else None
+
+
+async def _read_tree(tx: TenantTx, run_id: str, after: Position, limit: int) -> tuple[list[str], Position | None]:
+    walk = await open_walk(tx, await runs.get(tx, run_id), after)
+    events = await walk.read(tx, limit=limit + 1)
+    page = events[:limit]
+    return [wire_tree_event(item) for item in page], page[-1].position if len(events) > limit else None
 
 
 async def _stream(run_id: str, request: Request, deps: ApiDeps, caller: Caller) -> Response:
     deps.drain.refuse_new()
-    after = event_position(request, read_query(request, known=("after",)))
-    async with deps.store.begin(caller.tenant_id) as tx:
-        run = await runs.get(tx, run_id)
-    if not check_position(run, after):
+    query = read_query(request, known=("after", "include"))
+    still_allowed = keeps_scope(request, deps, Scope.RUNS_READ)
+    if wants_children(query):
+        place = tree_position(request, query)
+        async with deps.store.begin(caller.tenant_id) as tx:
+            run = await runs.get(tx, run_id)
+            has_more = await check_tree_position(tx, run, place)
+        frames = follow_tree(deps.reading, caller.tenant_id, run, after=place, still_allowed=still_allowed)
+    else:
+        after = event_position(request, query)
+        async with deps.store.begin(caller.tenant_id) as tx:
+            run = await runs.get(tx, run_id)
+        has_more = check_position(run, after)
+        frames = follow(deps.reading, caller.tenant_id, run.run_id, after=after, still_allowed=still_allowed)
+    if not has_more:
         # Stops a browser's EventSource, which would come back for ever.
         return Response(status_code=204)
-    still_allowed = keeps_scope(request, deps, Scope.RUNS_READ)
-    frames = follow(deps.reading, caller.tenant_id, run.run_id, after=after, still_allowed=still_allowed)
     return EventStream(run.run_id, frames, deps=deps)

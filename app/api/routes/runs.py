@@ -24,7 +24,7 @@ from app.api.schemas.runs import CancelRun, RunPage, RunView, SubmitRun, view_ru
 from app.api.sse import EventStream
 from app.auth import Scope
 from app.events import RunState
-from app.ids import RunId
+from app.ids import RunId, SessionId
 from app.ports.records import RunFilter, RunRecord
 from app.service import runs
 from app.service.cursors import Listing
@@ -35,7 +35,17 @@ from app.service.schemas import check_output_schema
 router: Final = APIRouter(tags=["runs"])
 
 _METADATA: Final = "metadata."
-_FILTERS: Final = ("state", "agent", "user", "created_after", "created_before", "limit", "cursor")
+_FILTERS: Final = (
+    "state",
+    "agent",
+    "session_id",
+    "parent_run_id",
+    "user",
+    "created_after",
+    "created_before",
+    "limit",
+    "cursor",
+)
 _STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
 _LOCATION: Final = {"Location": documents.header("The run's address")}
 _WAITED: Final = {"Preference-Applied": documents.header("`wait=N`, where it was asked for")}
@@ -97,6 +107,8 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     if submitted.replayed:
         headers["Idempotency-Replayed"] = "true"
     else:
+        for interrupted in submitted.interrupted:
+            deps.feed.announce_cancel(interrupted)
         deps.feed.announce_queued()
     if wants_event_stream(request.headers):
         headers["Content-Location"] = f"/runs/{run_id}/events"
@@ -120,7 +132,9 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
                 items={"type": "string", "enum": [state.value for state in RunState]},
             ),
             documents.query("agent", "The agent's name"),
-            documents.query("user", "As it was sent with the run"),
+            documents.query("session_id", "The session that they belong to"),
+            documents.query("parent_run_id", "The run that called their agents as tools"),
+            documents.query("user", "As it was sent with the run, or with its session"),
             documents.query("created_after", "Later than this instant", type="string", format="date-time"),
             documents.query("created_before", "Earlier than this instant", type="string", format="date-time"),
             documents.LIMIT,
@@ -167,7 +181,8 @@ async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader)
     "/runs/{run_id}/cancel",
     operation_id="cancelRun",
     summary="Ask for a run's end",
-    description="Never lost: a wish that arrives before any worker has the run is kept. Asking again changes nothing.",
+    description="Never lost: a wish that arrives before any worker has the run is kept. Asking again changes nothing. "
+    "With a run end those that it started; a run that was started by another one ends alone, and its caller is told.",
     status_code=202,
     responses=documents.answers(
         {
@@ -189,6 +204,9 @@ async def cancel_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
     if run.state.is_terminal:
         return _run(run, status=200)
     deps.feed.announce_cancel(run.run_id)
+    if run.parent_run_id is not None:
+        # A root that waited for people is queued by it.
+        deps.feed.announce_queued()
     return _run(run, status=202)
 
 
@@ -224,11 +242,21 @@ def _read_filter(query: dict[str, list[str]]) -> RunFilter:
     return RunFilter(
         states=tuple(RunState(state) for state in dict.fromkeys(query.get("state", []))),
         agent=one_value(query, "agent"),
+        session_id=_session_id(one_value(query, "session_id")),
+        parent_run_id=_run_id(one_value(query, "parent_run_id")),
         user=one_value(query, "user"),
         created_after=instant_of(query, "created_after"),
         created_before=instant_of(query, "created_before"),
         metadata={name.removeprefix(_METADATA): one_value(query, name) or "" for name in keys},
     )
+
+
+def _session_id(text: str | None) -> SessionId | None:
+    return None if text is None else SessionId(text)
+
+
+def _run_id(text: str | None) -> RunId | None:
+    return None if text is None else RunId(text)
 
 
 def _without_position(query: dict[str, list[str]]) -> dict[str, Any]:

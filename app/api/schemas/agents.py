@@ -1,19 +1,65 @@
 """Agents, tools and models on the wire."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field, create_model
+from pydantic import Discriminator, Field, StringConstraints, Tag, create_model
 
-from app.agents import Agent, AgentVersion
+from app.agents import CALLBACK_FIELDS, Agent, AgentVersion, SubAgentMode
+from app.agents.definition import AGENT_REFERENCE_PATTERN, Name
 from app.api.schemas.common import Instant, Money, View, Wire, instant, money
 from app.policy import Effect, Price
 from app.policy.prices import write_amount
 from app.ports.model import ModelInfo
 from app.ports.tools import Tool
 
-# Made from Agent's own fields, so that there is one list of them. A type is Python's and never goes over the wire.
+AgentReference = Annotated[str, StringConstraints(pattern=AGENT_REFERENCE_PATTERN)]
+Grant = Annotated[
+    tuple[Name, ...] | None,
+    Field(
+        max_length=256,
+        description="What its caller's author grants it, of its own tools; null: those that its caller may call too",
+    ),
+]
+
+
+class SubAgentEntry(Wire):
+    """An agent below another one. It is named, and stored by itself."""
+
+    agent: AgentReference = Field(description="`name` (its newest version when a run is submitted) or `name@version`")
+    mode: SubAgentMode = Field(
+        default=SubAgentMode.TRANSFER,
+        description="`transfer`: the run can go on under it. `tool`: it is called, and works in a run of its own",
+    )
+    tools: Grant = None
+
+
+class SubAgentView(View):
+    agent: AgentReference
+    mode: SubAgentMode
+    tools: Grant
+
+
+def _kind_of_entry(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "name"
+    return "entry" if isinstance(value, dict | SubAgentEntry) else None
+
+
+_Entry = Annotated[
+    Annotated[AgentReference, Tag("name")] | Annotated[SubAgentEntry, Tag("entry")],
+    Discriminator(
+        _kind_of_entry,
+        custom_error_type="sub_agent_type",
+        custom_error_message="must be an agent's name, or an object that names one",
+    ),
+]
+_MOST_SUB_AGENTS: Final = 64
+
+# Only Python has them: functions, and a type. They never go over the wire.
+_PYTHONS: Final = frozenset({"output_type", *CALLBACK_FIELDS})
+# Made from Agent's own fields, so that there is one list of them.
 _FIELDS: Final[dict[str, Any]] = {
-    **{name: (field.annotation, field) for name, field in Agent.model_fields.items() if name != "output_type"},
+    **{name: (field.annotation, field) for name, field in Agent.model_fields.items() if name not in _PYTHONS},
     # The library takes 0 and less, which lifts the bound.
     "max_llm_calls": (int, Field(default=500, ge=1, le=500)),
 }
@@ -22,13 +68,16 @@ AgentDefinition = create_model(
     "AgentDefinition",
     __base__=Wire,
     __doc__="An agent as its author writes it. The name is in the path.",
-    **{name: field for name, field in _FIELDS.items() if name != "name"},
+    **{
+        **{name: field for name, field in _FIELDS.items() if name != "name"},
+        "sub_agents": (tuple[_Entry, ...], Field(default=(), max_length=_MOST_SUB_AGENTS)),
+    },
 )
 AgentView = create_model(
     "AgentView",
     __base__=View,
     __doc__="A definition as it was stored.",
-    **_FIELDS,
+    **{**_FIELDS, "sub_agents": (tuple[SubAgentView, ...], ...)},
     version=(int, Field(ge=1)),
     digest=(str, Field(description="SHA-256 of the definition; equal definitions are one version")),
     created_at=(Instant, ...),

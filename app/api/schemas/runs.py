@@ -2,7 +2,16 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 
 from app.api.schemas.common import Instant, Metadata, Money, Text, View, Wire, instant, money, require_all
 from app.conversation import Message, Role
@@ -12,6 +21,7 @@ from app.events.codec import format_instant
 from app.policy import BudgetLimits
 from app.ports.records import RunContextInput, RunRecord
 from app.service.runs import RunRequest
+from app.service.sessions import OnBusy
 
 
 class InputMessage(Wire):
@@ -60,6 +70,14 @@ class SubmitRun(Wire):
         description="`name` (its newest version) or `name@version`"
     )
     input: Input = Field(description="A text that says something, or messages that end with the user's")
+    session_id: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The conversation that it goes on with. Runs of one session come one after the other"
+    )
+    on_session_busy: OnBusy = Field(
+        default=OnBusy.ENQUEUE,
+        description="Where a run of the session has not ended: wait for it, be refused (409 `session_busy`), or end "
+        "all of them first. Only together with `session_id`",
+    )
     user: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     timeout_seconds: float | None = Field(default=None, gt=0, le=10**9, allow_inf_nan=False)
     budget: BudgetLimits = Field(default_factory=BudgetLimits)
@@ -74,12 +92,21 @@ class SubmitRun(Wire):
     priority: int = Field(default=0, ge=-1_000, le=1_000, description="Within the tenant; higher is sooner")
     metadata: Metadata = Field(default_factory=dict)
 
+    @field_validator("on_session_busy")
+    @classmethod
+    def _has_a_session(cls, chosen: OnBusy, info: ValidationInfo) -> OnBusy:
+        if info.data.get("session_id") is None:
+            raise ValueError("is about a session, and there is no session_id")
+        return chosen
+
     def to_request(self) -> RunRequest:
         return RunRequest(
             agent=self.agent,
             input=self.input
             if isinstance(self.input, str)
             else tuple(Message(role=Role(message.role), content=message.content) for message in self.input),
+            session_id=self.session_id,
+            on_session_busy=self.on_session_busy,
             user=self.user,
             timeout_seconds=self.timeout_seconds,
             budget=self.budget,
@@ -121,7 +148,7 @@ _RUN_EXAMPLE: Final = {
     "state": "completed",
     "agent": "trip-planner",
     "agent_version": 1,
-    "session_id": None,
+    "session_id": "ses_01kb3v7qzjfmqs6h2q9e8xw4zt",
     "user": "ada",
     "subject": "dev-service",
     "input": "Four nights near Kyoto.",
@@ -174,7 +201,7 @@ class RunView(View):
     state: RunState
     agent: str
     agent_version: int | None
-    session_id: str | None = Field(default=None, description="Null: runs belong to no session yet")
+    session_id: str | None
     user: str | None
     subject: str | None
     input: str | list[MessageView]
@@ -188,9 +215,9 @@ class RunView(View):
     model: str | None
     usage: RunUsage
     budget: RunBudget
-    depth: int = 0
-    path: list[str]
-    parent_run_id: str | None = Field(default=None, description="Null: runs have no children yet")
+    depth: int = Field(description="How many runs are above it")
+    path: list[str] = Field(description="The agents from the first run's down to this one's")
+    parent_run_id: str | None = Field(description="The run that called this one's agent as a tool")
     resumes: str | None = Field(default=None, description="Null: runs can't be resumed yet")
     metadata: dict[str, str]
     created_at: Instant
@@ -206,7 +233,8 @@ class RunPage(View):
 
 
 class EventView(View, extra="allow"):
-    """A stored event; what else it has depends on its kind. Ignore kinds that you don't know."""
+    """A stored event; what else it has depends on its kind. Ignore kinds that you don't know. With `include=children`
+    it also has an `id`: the place to go on from."""
 
     seq: int
     run_id: str
@@ -232,6 +260,7 @@ def view_run(run: RunRecord) -> RunView:
         state=run.state,
         agent=run.agent,
         agent_version=run.agent_version,
+        session_id=run.session_id,
         user=run.user,
         subject=run.subject,
         input=run.input
@@ -256,7 +285,9 @@ def view_run(run: RunRecord) -> RunView:
             limits=run.budget.limits,
             sources={dimension: scope.value for dimension, scope in run.budget.sources.items()},
         ),
-        path=[run.agent],
+        depth=run.depth,
+        path=list(run.path or (run.agent,)),
+        parent_run_id=run.parent_run_id,
         metadata=dict(run.metadata),
         created_at=format_instant(run.created_at),
         started_at=instant(run.started_at),

@@ -1,0 +1,130 @@
+"""Which agents a run may go on under, or call: named in definitions, found and pinned when they are needed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.agents import Agent, AgentVersion, SubAgent, draw_team, inline_team
+from app.agents.team import granted
+from app.errors import ConfigurationError, Conflict, FieldProblem, InvalidRequest, RequestError
+from app.ports.catalogue import Catalogue
+from app.ports.store import TenantTx
+from app.service.models import models_of
+
+# Each is read by itself when a run is submitted.
+MAX_MEMBERS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Team:
+    """An agent with the agents below it. ``whole`` holds them in place of their names; ``versions`` are what was
+    found, by name, without the root."""
+
+    whole: Agent
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def pinned(self) -> Mapping[str, int] | None:
+        return dict(self.versions) or None
+
+    def transfer_names(self) -> frozenset[str]:
+        """The agents that the run itself may be under."""
+        return frozenset(draw_team(self.whole))
+
+
+async def find_team(tx: TenantTx, root: Agent, *, unknown: str, pointer: Callable[[int | None], str]) -> Team:
+    """Finds whom the agent names, and whom these name, in the versions that a run would get now.
+
+    ``pointer`` tells which field of the request holds the root's sub-agent of that number, or all of them. Raises
+    InvalidRequest (``unknown`` is the code for names that are not there; ``invalid_team`` for what can be no team) and
+    Conflict (``agent_retired``).
+    """
+    if not root.sub_agents:
+        return Team(whole=root)
+    search = _Search(tx)
+    for index, entry in enumerate(root.below):
+        await search.add(entry, path=(root.name,), pointer=pointer(index))
+    search.refuse(unknown)
+    found = search.found
+    try:
+        whole = inline_team(root, {name: version.agent for name, version in found.items()})
+        for agent in everybody(whole):
+            draw_team(agent)
+    except ConfigurationError as error:
+        raise _invalid_team(pointer(None), str(error)) from None
+    return Team(whole=whole, versions={name: version.version for name, version in found.items()})
+
+
+def everybody(whole: Agent) -> Iterator[Agent]:
+    """The agent and all below it, each with the tools that it may call there."""
+    yield whole
+    for entry in whole.below:
+        yield from everybody(granted(entry))
+
+
+def models_by_agent(whole: Agent, catalogue: Catalogue) -> dict[str, Sequence[str]]:
+    """Which models each agent may call, by the agents' names, the root first. One that names none has its caller's."""
+    return dict(_models_below(whole, models_of(whole, catalogue), catalogue))
+
+
+def _models_below(agent: Agent, models: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Sequence[str]]]:
+    yield agent.name, models
+    for entry in agent.below:
+        below = granted(entry)
+        names_none = below.model is None and below.task_class is None
+        yield from _models_below(below, models if names_none else models_of(below, catalogue), catalogue)
+
+
+def find_unasked_below(whole: Agent, catalogue: Catalogue, *, pointer: str) -> Iterator[FieldProblem]:
+    """The agents, of this one and those below it, that have tools whose calls a person has to allow."""
+    asks = {tool.name for tool in catalogue.tools() if tool.needs_approval}
+    for agent in everybody(whole):
+        if names := sorted({*asks.intersection(agent.tools), *agent.approval_required_tools}):
+            told = f"calls of {', '.join(names)} by {agent.name} need an approval; nobody can be asked yet"
+            yield FieldProblem(pointer=pointer, detail=told)
+
+
+class _Search:
+    """Looks each name up once, and keeps what is wrong."""
+
+    def __init__(self, tx: TenantTx) -> None:
+        self._tx = tx
+        self.found: dict[str, AgentVersion] = {}
+        self._missing: list[FieldProblem] = []
+        self._retired: list[FieldProblem] = []
+
+    async def add(self, entry: SubAgent, *, path: tuple[str, ...], pointer: str) -> None:
+        name = entry.name
+        if name in path:
+            raise _invalid_team(pointer, f"the team leads back into itself: {' → '.join((*path, name))}")
+        if name in self.found:
+            raise _invalid_team(pointer, f"{name} is in the team twice")
+        version = await self._look_up(str(entry.agent), pointer)
+        if version is None:
+            return
+        if len(self.found) == MAX_MEMBERS:
+            raise _invalid_team(pointer, f"the team has more than {MAX_MEMBERS} agents below the first")
+        self.found[name] = version
+        for below in version.agent.below:
+            await self.add(below, path=(*path, name), pointer=pointer)
+
+    async def _look_up(self, reference: str, pointer: str) -> AgentVersion | None:
+        name, _, number = reference.partition("@")
+        version = await self._tx.get_agent(name, int(number) if number else None)
+        if version is None:
+            self._missing.append(FieldProblem(pointer=pointer, detail=f"there is no agent {reference}"))
+        elif version.retired:
+            self._retired.append(FieldProblem(pointer=pointer, detail=f"{name} is retired"))
+        return version
+
+    def refuse(self, unknown: str) -> None:
+        if self._missing:
+            raise InvalidRequest("a sub-agent is not known", code=unknown, problems=self._missing)
+        if self._retired:
+            told = "a sub-agent is retired; put its definition again to revive it"
+            raise Conflict(told, code="agent_retired", problems=self._retired)
+
+
+def _invalid_team(pointer: str, detail: str) -> RequestError:
+    problem = FieldProblem(pointer=pointer, detail=detail)
+    return InvalidRequest("the agents can't be one team", code="invalid_team", problems=[problem])

@@ -1,0 +1,218 @@
+"""Following a run with those below it, on a clock that tests move: whom one listens to, and what is held meanwhile."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import pytest
+
+from app.events import AnyEvent, RunState, ToolCalled
+from app.execution.system import SystemClock
+from app.ids import CallId, RunId, TenantId, WorkerId
+from app.policy import Effect
+from app.ports.records import Claim, RunRecord
+from app.ports.store import TenantStore, TenantTx
+from app.service.drain import Drain
+from app.service.follow import Frame, TreeText
+from app.service.follow_tree import follow_tree
+from app.service.reading import Reading
+from app.service.tree import Position, TreeEvent
+from app.store.database import Database
+from app.store.signals import LocalFeed
+from app.store.tenant import PostgresTenantStore
+from app.store.work import PostgresWorkStore
+from app.testing import FakeClock
+from tests.store.support import new_run, submit, terminated, update, warned
+
+POLL_SECONDS = 100.0
+
+
+@dataclass
+class Family:
+    """A run whose third event called an agent, and the run of that agent, which has one event."""
+
+    reading: Reading
+    feed: LocalFeed
+    clock: FakeClock
+    work: PostgresWorkStore
+    root: RunRecord
+    parent: Claim
+    child: Claim
+
+    def follow(self, *, after: Position = ()) -> AsyncGenerator[Frame, None]:
+        return follow_tree(self.reading, self.root.tenant_id, self.root, after=after, still_allowed=self.allow)
+
+    async def allow(self) -> bool:
+        return True
+
+    async def store(self, claim: Claim, *bodies: AnyEvent, state: RunState = RunState.RUNNING) -> None:
+        await self.work.append_if_owner(claim, bodies, update(state))
+
+    async def write(self, claim: Claim, *bodies: AnyEvent, state: RunState = RunState.RUNNING) -> None:
+        await self.store(claim, *bodies, state=state)
+        self.feed.announce_stored(claim.run_id)
+
+
+def called(child_id: RunId) -> ToolCalled:
+    return ToolCalled(
+        iteration=1, call_id=CallId("call_1_1"), name="x", arguments={}, effect=Effect.ONCE, child_run_id=child_id
+    )
+
+
+@pytest.fixture
+async def family(empty_database: Database, tenant_id: TenantId) -> Family:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    root = await submit(empty_database, new_run(tenant_id, run_id=RunId(f"run_{'0' * 26}")))
+    (parent,) = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    child_id = RunId(f"run_{'1' * 26}")
+    await work.append_if_owner(parent, [warned(), called(child_id)], update())
+    child = new_run(tenant_id, run_id=child_id, parent_run_id=root.run_id, root_run_id=root.run_id, depth=1)
+    adopted = await work.adopt(parent, child)
+    feed, clock = LocalFeed(), FakeClock(auto_advance=False)
+    reading = Reading(
+        store=PostgresTenantStore(empty_database),
+        feed=feed,
+        clock=clock,
+        drain=Drain(),
+        ping_seconds=10_000,
+        poll_seconds=POLL_SECONDS,
+        page_size=2,
+    )
+    return Family(reading=reading, feed=feed, clock=clock, work=work, root=root, parent=parent, child=adopted.claim)
+
+
+@dataclass
+class MeddledStore:
+    """The store, and something that happens right behind the first transaction."""
+
+    store: TenantStore
+    meddle: Callable[[], Awaitable[None]]
+    was_used: bool = False
+
+    @contextlib.asynccontextmanager
+    async def begin(self, tenant_id: TenantId) -> AsyncIterator[TenantTx]:
+        async with self.store.begin(tenant_id) as tx:
+            yield tx
+        if not self.was_used:
+            self.was_used = True
+            await self.meddle()
+
+
+async def take(frames: AsyncGenerator[Frame, None], number: int) -> list[Frame]:
+    async with asyncio.timeout(5):
+        return [await anext(frames) for _ in range(number)]
+
+
+def positions(frames: list[Frame]) -> list[Position]:
+    return [frame.position for frame in frames if isinstance(frame, TreeEvent)]
+
+
+UP_TO_THE_CHILD = [(1,), (2,), (3,), (3, 1)]
+
+
+async def test_a_log_of_many_pages_is_read_down_into_the_child_without_waiting(family: Family) -> None:
+    async with aclosing(family.follow()) as frames:
+        assert positions(await take(frames, 4)) == UP_TO_THE_CHILD
+
+
+async def test_the_stream_goes_back_to_the_parent_and_ends_with_it(family: Family) -> None:
+    await family.store(family.child, warned(), terminated(), state=RunState.COMPLETED)
+    await family.store(family.parent, warned(), terminated(), state=RunState.COMPLETED)
+    async with asyncio.timeout(5), aclosing(family.follow(after=(3, 1))) as frames:
+        assert positions([frame async for frame in frames]) == [(3, 2), (3, 3), (4,), (5,)]
+
+
+async def test_a_call_that_has_no_run_yet_is_waited_for(family: Family) -> None:
+    other = RunId(f"run_{'2' * 26}")
+    await family.store(family.child, called(other))
+    async with aclosing(family.follow(after=(3, 1))) as frames:
+        assert positions(await take(frames, 1)) == [(3, 2)]
+        waiting = asyncio.ensure_future(anext(frames))
+        grandchild = new_run(
+            family.root.tenant_id,
+            run_id=other,
+            parent_run_id=family.child.run_id,
+            root_run_id=family.root.run_id,
+            depth=2,
+        )
+        await family.work.adopt(family.child, grandchild)
+        family.feed.announce_stored(other)
+        async with asyncio.timeout(5):
+            assert positions([await waiting]) == [(3, 2, 1)]
+
+
+async def test_one_run_is_listened_to_at_a_time(family: Family) -> None:
+    async with aclosing(family.follow()) as frames:
+        await take(frames, 4)
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0)
+        assert family.feed.readers == 1
+        await family.write(family.child, warned())
+        async with asyncio.timeout(5):
+            assert positions([await waiting]) == [(3, 2)]
+
+
+async def test_nothing_falls_between_the_log_of_a_child_and_listening_to_it(family: Family) -> None:
+    store = MeddledStore(family.reading.store, lambda: family.write(family.child, warned()))
+    reading = replace(family.reading, store=store, page_size=100)
+    frames = follow_tree(reading, family.root.tenant_id, family.root, after=(), still_allowed=family.allow)
+    async with aclosing(frames):
+        assert positions(await take(frames, 5)) == [*UP_TO_THE_CHILD, (3, 2)]
+
+
+async def test_nothing_is_held_before_the_first_frame_is_asked_for(family: Family) -> None:
+    frames = family.follow()
+    assert family.feed.readers == 0
+    await frames.aclose()
+
+
+async def test_everything_is_let_go_when_the_reader_leaves_within_a_child(family: Family) -> None:
+    frames = family.follow()
+    await take(frames, 4)
+    assert family.feed.readers == 1
+    await frames.aclose()
+    assert family.feed.readers == 0
+
+
+async def test_text_says_whose_it_is(family: Family) -> None:
+    async with aclosing(family.follow()) as frames:
+        await take(frames, 4)
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.05)
+        family.feed.announce_text(family.child.run_id, iteration=1, attempt=1, text="Hello.")
+        async with asyncio.timeout(5):
+            heard = await waiting
+    assert isinstance(heard, TreeText)
+    assert heard.run_id == family.child.run_id
+
+
+async def test_what_was_heard_of_a_child_is_not_taken_for_its_parents(family: Family) -> None:
+    async with aclosing(family.follow()) as frames:
+        await take(frames, 4)
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.05)
+        # One doorbell for all that is stored by then, and text behind it.
+        await family.store(family.child, terminated(), state=RunState.COMPLETED)
+        family.feed.announce_stored(family.child.run_id)
+        family.feed.announce_text(family.child.run_id, iteration=2, attempt=1, text="Late.")
+        async with asyncio.timeout(5):
+            assert positions([await waiting]) == [(3, 2)]
+        following = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.05)
+        await family.write(family.parent, warned())
+        async with asyncio.timeout(5):
+            assert positions([await following]) == [(4,)]
+
+
+async def test_a_child_that_was_left_without_an_end_is_left_at_the_next_look(family: Family) -> None:
+    async with aclosing(family.follow()) as frames:
+        await take(frames, 4)
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.05)
+        await family.store(family.parent, terminated(RunState.FAILED), state=RunState.FAILED)
+        family.clock.advance(POLL_SECONDS)
+        family.feed.announce_stored(family.child.run_id)
+        async with asyncio.timeout(5):
+            assert positions([await waiting, *[frame async for frame in frames]]) == [(4,)]
