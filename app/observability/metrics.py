@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from app.conversation import Usage
 from app.events import RunState
+from app.ports.callbacks import CallbackPoint
 from app.ports.records import Snapshot
 
 # A code comes from our own table, but a provider may bring its own: past this many they are counted together.
@@ -26,6 +27,7 @@ OTHER_CODE: Final = "other"
 _WAITS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
+CALLBACK_POINTS: Final = tuple(point.value for point in CallbackPoint)
 MODEL_OUTCOMES: Final = ("answered", "failed")
 APPROVAL_OUTCOMES: Final = ("granted", "denied", "expired", "cancelled", "self_granted", "gate_failed")
 TOOL_OUTCOMES: Final = ("succeeded", "failed", "refused", "indeterminate")
@@ -69,6 +71,12 @@ class Metrics:
         """None: what was used has no price."""
         if cost is not None:
             self._cost.inc(float(cost))
+
+    def callback_overrode(self, point: str) -> None:
+        self._overrides.labels(point).inc()
+
+    def agent_transferred(self) -> None:
+        self._transfers.inc()
 
     def model_fell_back(self) -> None:
         self._fallbacks.inc()
@@ -202,6 +210,17 @@ class Metrics:
             "runwright_model_fallbacks_total",
             "Model calls that went to the next model of a route after one had failed.",
             registry=self._registry,
+        )
+        self._overrides = Counter(
+            "runwright_callback_overrides_total",
+            "Times that a callback's value was used, by point.",
+            ["point"],
+            registry=self._registry,
+        )
+        for point in CALLBACK_POINTS:
+            self._overrides.labels(point)
+        self._transfers = Counter(
+            "runwright_agent_transfers_total", "Times that a run was handed to another agent.", registry=self._registry
         )
         self._repairs = Counter(
             "runwright_repairs_total",

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from app.conversation import Usage
 from app.events import (
+    AgentTransfer,
     ApprovalDenied,
     ApprovalGranted,
     ApprovalRequired,
     AttemptFailed,
+    CallbackOverride,
     ModelFellBack,
     ModelResponded,
     RepairRequested,
@@ -48,19 +50,28 @@ LOGGED_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "model_routed": ("task_class", "model"),
     "model_fell_back": ("from_model", "to_model"),
     "model_call": ("attempt", "model", "estimated_input_tokens", "max_output_tokens", "estimated_cost"),
-    "model_response": ("attempt", "stop_reason", "queue_seconds", "first_token_seconds", "generation_seconds", "cost"),
+    "model_response": (
+        "attempt",
+        "stop_reason",
+        "queue_seconds",
+        "first_token_seconds",
+        "generation_seconds",
+        "cost",
+        "callback",
+    ),
     "attempt_failed": ("subject", "attempt", "code", "call_id", "status", "delay_seconds", "cost"),
     "output_validated": (),
     "output_unwrapped": (),
     "schema_violation": ("subject", "call_id", "fatal"),
     "repair_requested": ("attempt",),
     "turn_cleared": (),
-    "tool_call": ("call_id", "name", "effect", "dispatch"),
+    "tool_call": ("call_id", "name", "effect", "dispatch", "child_run_id"),
     "tool_result": ("call_id", "name", "signals"),
     "tool_result_truncated": ("call_id", "name", "original_chars", "kept_chars"),
     "tool_error": ("call_id", "name", "code", "retry_safe"),
     "tool_refused": ("call_id", "code"),
     "tool_indeterminate": ("call_id", "name"),
+    "summary_skipped": (),
     "fan_out_refused": ("cap", "requested", "limit"),
     "repeat_detected": ("count", "limit"),
     "depth_exceeded": ("depth", "limit"),
@@ -155,6 +166,12 @@ class ObservingSink:
                 metrics.run_started(queue_wait_seconds=_seconds_since_accepted(event))
             case Terminated(state=state, code=code):
                 metrics.run_ended(state, code, duration_seconds=_seconds_since_accepted(event))
+            case ModelResponded(callback=callback) if callback is not None:
+                pass  # No model was asked; the override itself is counted.
+            case CallbackOverride(point=point):
+                metrics.callback_overrode(point)
+            case AgentTransfer():
+                metrics.agent_transferred()
             case ModelResponded() as body:
                 metrics.model_answered(first_token_seconds=body.queue_seconds + body.first_token_seconds)
                 metrics.tokens_used(body.usage)

@@ -116,7 +116,7 @@ def test_two_registries_in_one_process_know_nothing_of_each_other() -> None:
 def test_no_label_names_a_tenant_a_run_or_an_agent() -> None:
     text = make_busy_metrics().render(SNAPSHOT)[0].decode()
     labels = set(re.findall(r'[{,]([a-z_]+)="', text))
-    assert labels == {"state", "code", "outcome", "origin", "le"}
+    assert labels == {"state", "code", "outcome", "origin", "point", "le"}
 
 
 def test_no_series_tells_when_it_was_created() -> None:

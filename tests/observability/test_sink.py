@@ -10,11 +10,13 @@ from app.events import (
     EVENT_CLASSES,
     EVENT_KINDS,
     Actions,
+    AgentTransfer,
     AnyEvent,
     ApprovalDenied,
     ApprovalGranted,
     ApprovalRequired,
     AttemptFailed,
+    CallbackOverride,
     CancellationRequested,
     GuardrailRefusal,
     HookRefusal,
@@ -190,6 +192,20 @@ def test_what_model_calls_cost_is_counted_and_told_as_decimal_text(
     sink.stored(TENANT, [make_event(body) for body in (RESPONDED, failed, responded, ended)])
     assert read_figures(metrics)["runwright_cost_total"] == 1.75
     assert [line.get("cost") for line in read_lines()] == [None, "0.25", "1.5", "1.75"]
+
+
+def test_an_override_is_counted_and_what_it_says_is_no_model_call(sink: EventSink, metrics: Metrics) -> None:
+    override = CallbackOverride(callback="cache", point="before_model", after="0123456789abcdef")
+    stood_in = RESPONDED.model_copy(update={"callback": "cache"})
+    sink.stored(TENANT, [make_event(override), make_event(stood_in)])
+    figures = read_figures(metrics)
+    assert figures['runwright_callback_overrides_total{point="before_model"}'] == 1
+    assert figures['runwright_model_calls_total{outcome="answered"}'] == 0
+
+
+def test_a_run_that_is_handed_over_is_counted(sink: EventSink, metrics: Metrics) -> None:
+    sink.stored(TENANT, [make_event(AgentTransfer(from_agent="front-desk", to_agent="billing"))])
+    assert read_figures(metrics)["runwright_agent_transfers_total"] == 1
 
 
 def test_a_model_that_stood_in_and_a_repair_are_counted(sink: EventSink, metrics: Metrics) -> None:
