@@ -82,9 +82,9 @@ COMPILE := pip compile -q --universal --python-version 3.11 --generate-hashes --
 lock: $(TOOLS)/uv ## Write the locks anew from *.in; UPGRADE=--upgrade takes newer versions
 	@set -e; cd $(LOCKS); uv=$(CURDIR)/$(TOOLS)/uv; \
 	for name in llama model; do $$uv $(COMPILE) --no-deps $$name.in -o $$name.lock; done; \
-	for name in build tools runtime dev; do $$uv $(COMPILE) $$name.in -o $$name.lock; done
+	for name in build tools runtime dev adk; do $$uv $(COMPILE) $$name.in -o $$name.lock; done
 
-clean: ## Remove what the checks and builds leave; keeps .venv, the database and the wheel cache
+clean: ## Remove what the checks and builds leave; keeps the .venv folders, the database and the wheel cache
 	rm -rf build ./*.egg-info .coverage* htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 

@@ -16,10 +16,12 @@ from pydantic import BaseModel
 from app.agents import Agent
 from app.cli.settings import render_settings
 from app.events import EVENT_CLASSES, EventBody
+from app.execution.adk import EVENT_MAP
 from app.policy import BudgetLimits, DeadlineConfig, RetryConfig
 from app.run.causes import STATE_BY_CODE
 from app.run.state import Phase
 from app.run.transitions import TABLE
+from tests.compat.page import draw_differences, draw_scenarios
 
 DOCS = Path(__file__).parent
 
@@ -93,7 +95,24 @@ def _default_rows(name: str, value: Any) -> Iterable[str]:
     return [f"| `{name}` | {written} |"]
 
 
+def draw_event_map() -> str:
+    """What each kind becomes as an event of a conversation; kinds that become nothing but bookkeeping share a row."""
+    lines = ["| kind | `content` | `actions` | `error_code`, `error_message` |", "| --- | --- | --- | --- |"]
+    silent = [kind for kind, shape in sorted(EVENT_MAP.items()) if not (shape.content or shape.actions or shape.error)]
+    for kind, shape in sorted(EVENT_MAP.items()):
+        if kind not in silent:
+            actions = ", ".join(f"`{name}`" for name in shape.actions)
+            lines.append(f"| `{kind}` | {_says(shape.content)} | {actions} | {_says(shape.error)} |")
+    lines.append(f"| {', '.join(f'`{kind}`' for kind in silent)} | | | |")
+    return "\n".join(lines)
+
+
+def _says(make: Callable[..., Any] | None) -> str:
+    return "" if make is None else " ".join((inspect.getdoc(make) or "").split())
+
+
 DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "compatibility.md": {"differences": draw_differences, "scenarios": draw_scenarios},
     "settings.md": {"settings": render_settings},
     "run-loop.md": {
         "transitions": draw_transitions,
@@ -101,6 +120,7 @@ DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "causes": draw_causes,
         "defaults": draw_defaults,
     },
+    "runtime.md": {"event-map": draw_event_map},
 }
 
 
