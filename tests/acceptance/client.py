@@ -4,10 +4,11 @@ import json
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Self, TypeVar
 
 import httpx
@@ -18,6 +19,7 @@ AS_STREAM: Final = {"Accept": "text/event-stream"}
 TOOLS: Final = ("mark", "mark_again", "look", "sleep_tool", "repeat")
 _THREADS: Final = 12
 
+Query = Mapping[str, str] | None
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -74,6 +76,23 @@ class Caller:
         """A run whose model gives these answers, by an agent that has every tool of the plugin."""
         return self.submit(agent, json.dumps(steps), **body)
 
+    def create_session(self, **body: Any) -> dict[str, Any]:
+        response = self.http.post("/sessions", json=body)
+        assert response.status_code == 201, response.text
+        return dict(response.json())
+
+    def session(self, session_id: str) -> dict[str, Any]:
+        response = self.http.get(f"/sessions/{session_id}")
+        assert response.status_code == 200, response.text
+        return dict(response.json())
+
+    def messages(self, session_id: str) -> list[dict[str, Any]]:
+        """The history of a session that fits into one page."""
+        response = self.http.get(f"/sessions/{session_id}/messages", params={"limit": 200})
+        assert response.status_code == 200, response.text
+        assert response.json()["next_cursor"] is None
+        return list(response.json()["items"])
+
     def get(self, run_id: str) -> dict[str, Any]:
         response = self.http.get(f"/runs/{run_id}")
         assert response.status_code == 200, response.text
@@ -116,27 +135,32 @@ class Caller:
     # --- streams ---
 
     @contextmanager
-    def stream(self, run_id: str, after: str | None = None) -> Iterator[Iterator[Frame]]:
+    def stream(self, run_id: str, after: str | None = None, query: Query = None) -> Iterator[Iterator[Frame]]:
         """The run's frames as they come, but for the one that only says ``retry``. Leaving the block hangs up."""
         headers = AS_STREAM if after is None else {**AS_STREAM, "Last-Event-ID": after}
-        with self.http.stream("GET", f"/runs/{run_id}/events", headers=headers) as response:
+        with self.http.stream("GET", f"/runs/{run_id}/events", headers=headers, params=query) as response:
             assert response.status_code == 200, response.read()
             yield _frames(response)
 
     def read(
-        self, run_id: str, after: str | None = None, *, stop: Callable[[Frame], bool] | None = None
+        self,
+        run_id: str,
+        after: str | None = None,
+        *,
+        stop: Callable[[Frame], bool] | None = None,
+        query: Query = None,
     ) -> list[Frame]:
         """The frames up to the first at which to ``stop``, or to the stream's own end."""
-        with self.stream(run_id, after) as frames:
+        with self.stream(run_id, after, query) as frames:
             return take(frames, stop)
 
-    def read_in_pieces(self, run_id: str, sizes: Iterable[int]) -> list[Frame]:
+    def read_in_pieces(self, run_id: str, sizes: Iterable[int], query: Query = None) -> list[Frame]:
         """The stored frames, with a connection for each so many of them, and one more for the rest."""
         seen: list[Frame] = []
         for size in sizes:
-            with self.stream(run_id, seen[-1].id if seen else None) as frames:
-                seen += [frame for frame, _ in zip(stored(frames), range(size), strict=False)]
-        return seen + list(stored(self.read(run_id, seen[-1].id)))
+            with self.stream(run_id, seen[-1].id if seen else None, query) as frames:
+                seen += islice(stored(frames), size)
+        return seen + list(stored(self.read(run_id, seen[-1].id, query=query)))
 
     # --- the process ---
 

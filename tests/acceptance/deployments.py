@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +13,7 @@ from app.execution.system import Uuid7Ids
 from app.store.admin import PostgresAdminStore
 from app.store.audits import audit
 from app.store.database import Database, DatabaseConfig
+from app.store.tables import metadata
 from app.wiring.first_keys import FirstKeys, make_keys
 from tests.acceptance.client import TOOLS, Caller
 from tests.acceptance.service import Child, Place, Service, Stage
@@ -62,6 +63,12 @@ class Deployment:
         """The service's connections to this database."""
         of_service = "datname = current_database() AND application_name = 'runwright'"
         return int(self.ask(f"SELECT count(*) FROM pg_stat_activity WHERE {of_service} AND {where}"))
+
+    def tables_that_name(self, ids: Iterable[str]) -> list[str]:
+        """Those in which one of the ids is written anywhere."""
+        of_ids = f"t::text ~ '{'|'.join(ids)}'"
+        names = [table.name for table in metadata.sorted_tables]
+        return [name for name in names if self.ask(f"SELECT count(*) FROM {name} t WHERE {of_ids}")]
 
     def audit(self) -> Mapping[str, tuple[str, ...]]:
         """Each of the durability promises that does not hold in the database, with runs that break it."""

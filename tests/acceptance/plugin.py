@@ -71,6 +71,20 @@ def repeat(text: str) -> str:
     return f"it was {text}"
 
 
+@tool(effect=Effect.IDEMPOTENT)
+def note(key: str, value: Any, context: ToolContext) -> str:
+    """Keeps a value in the state, and says what was there before."""
+    before = context.state.get(key)
+    context.state[key] = value
+    return f"it was {json.dumps(before)}"
+
+
+@tool(effect=Effect.IDEMPOTENT)
+async def keep(name: str, text: str, context: ToolContext) -> str:
+    """Saves an artifact."""
+    return f"saved as version {await context.save_artifact(name, text)}"
+
+
 _GUIDE = (
     ScriptedStep(text="Kyoto, of course!", usage=Usage(input_tokens=1000, output_tokens=100)),
     ScriptedStep(text='```json\n{"city": "Kyoto", "nights": 4}\n```', usage=Usage(input_tokens=1200, output_tokens=50)),
@@ -81,10 +95,20 @@ _DOWN = (ScriptedStep(error=ScriptedError(status=503)),)
 class Player(ScriptedProvider):
     """``play`` takes its script from the input: JSON, a list of ScriptedSteps. A step's ``gate`` holds its answer back
     until it is open, after all of its text was streamed. ``parrot`` has its input repeated by a tool and says it.
-    ``guide`` chats at first, and answers with a fenced JSON when it is asked again. ``down`` answers never."""
+    ``guide`` chats at first, and answers with a fenced JSON when it is asked again. ``down`` answers never. ``recall``
+    says what it was told by users and tools, as JSON; ``diarist`` looks something up first."""
 
     def __init__(self) -> None:
-        super().__init__({"play": _play, "parrot": _parrot, "guide": _GUIDE, "down": _DOWN})
+        super().__init__(
+            {
+                "play": _play,
+                "parrot": _parrot,
+                "guide": _GUIDE,
+                "down": _DOWN,
+                "recall": _recall,
+                "diarist": _look_and_recall,
+            }
+        )
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         gate = _step(request).get("gate") if request.model == "play" else None
@@ -107,9 +131,19 @@ def _parrot(request: ModelRequest) -> ScriptedStep:
 
 
 def _step(request: ModelRequest) -> dict[str, Any]:
-    answered = [message.role for message in request.messages].count(Role.ASSISTANT)
     steps: list[dict[str, Any]] = json.loads(_input(request))
-    return steps[answered]
+    return steps[request.iteration - 1]
+
+
+def _recall(request: ModelRequest) -> ScriptedStep:
+    told = [message for message in request.messages if message.role in (Role.USER, Role.TOOL)]
+    return ScriptedStep(text=json.dumps([[message.role.value, message.content] for message in told]))
+
+
+def _look_and_recall(request: ModelRequest) -> ScriptedStep:
+    if request.iteration == 1:
+        return ScriptedStep(calls=(ScriptedCall(name="look", arguments={"id": "x"}),))
+    return _recall(request)
 
 
 def _input(request: ModelRequest) -> str:
@@ -121,6 +155,6 @@ def _is_open(gate: str) -> bool:
 
 
 def register(registry: PluginRegistry) -> None:
-    for each in (mark, mark_again, look, look_beside, sleep_tool, repeat):
+    for each in (mark, mark_again, look, look_beside, sleep_tool, repeat, note, keep):
         registry.add_tool(each)
     registry.add_model_provider(Player())
