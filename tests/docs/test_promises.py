@@ -1,4 +1,4 @@
-"""docs/promises.md names a test for each promise of the specification, and these tests are there."""
+"""docs/promises.md names a test for each promise of the specifications, and these tests are there."""
 
 import ast
 import re
