@@ -35,14 +35,16 @@ class CrashTools:
 
 
 class CrashModel(ScriptedProvider):
-    """Plays the scene's scripts."""
+    """Plays the scene's scripts. ``requests`` hears what it is asked."""
 
-    def __init__(self, scene: Scene, point: Point) -> None:
+    def __init__(self, scene: Scene, point: Point, requests: list[ModelRequest]) -> None:
         super().__init__(scene.scripts)
         self._point = point
+        self._heard = requests
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         await self._point()
+        self._heard.append(request)
         async with aclosing(super().stream(request)) as items:
             async for item in items:
                 await self._point()

@@ -1,12 +1,13 @@
 """What the runs of a crashing world are about: what the model says, what the tools are, and who has to be asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from app.agents import Agent
 from app.execution.memory import MemoryWorkStore
 from app.policy import ApprovalDenial, BudgetLimits, ConcurrencyConfig, Effect, Indeterminate, RepairConfig
+from app.ports.callbacks import CallbackPoint
 from app.providers import ScriptedCall, ScriptedError, ScriptedStep
 from tests.execution.crash_desk import Word
 
@@ -27,7 +28,8 @@ _FORM: Final = {"type": "object", "properties": {"paid": {"type": "integer"}}, "
 class Scene:
     """``scripts`` are what each model says. ``gated`` names the tools that the agent lists for approval,
     ``gated_by_hook`` those for which only the policy wants one. ``flaky`` ones fail at their first dispatch. ``route``
-    names the models in their order."""
+    names the models in their order. ``says`` is what the callbacks answer, ``actions`` what a tool asks of the loop
+    beside its result, ``keeping`` names those that save an artifact."""
 
     scripts: Mapping[str, Sequence[ScriptedStep]]
     agent: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +39,9 @@ class Scene:
     flaky: frozenset[str] = frozenset()
     route: tuple[str, ...] = ()
     attempts: int = 3
+    says: Mapping[CallbackPoint, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keeping: frozenset[str] = frozenset()
 
     @property
     def asked_about(self) -> frozenset[str]:
@@ -88,7 +93,8 @@ WATCHED: Final = replace(WHOLE, gated=("pay",), gated_by_hook=("put",))
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """The parts of a life that don't change by fate. The person at the desk says ``words`` about one question after
-    the other, and the last of them about all that follow; of what was put off one visit decides so many."""
+    the other, and the last of them about all that follow; of what was put off one visit decides so many.
+    ``runs_of_session``: how many runs of one session were submitted; 0: one run, of none."""
 
     scene: Scene = PLAIN
     on_indeterminate: Indeterminate = Indeterminate.SURFACE
@@ -101,18 +107,20 @@ class Setting:
     denial: ApprovalDenial = ApprovalDenial.REFUSE_CALL
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     deadline_seconds: float | None = None
+    max_llm_calls: int = 100
+    runs_of_session: int = 0
 
     def agent(self) -> Agent:
-        return Agent(
-            name="clerk",
-            instructions="Pay.",
-            tools=tuple(sorted(EFFECTS)),
-            on_indeterminate=self.on_indeterminate,
-            approval_required_tools=self.scene.gated,
-            approval_denial=self.denial,
-            approval_ttl_seconds=self.ttl_seconds,
-            **self.scene.agent,
-        )
+        fields = {
+            "name": "clerk",
+            "instructions": "Pay.",
+            "tools": tuple(sorted(EFFECTS)),
+            "on_indeterminate": self.on_indeterminate,
+            "approval_required_tools": self.scene.gated,
+            "approval_denial": self.denial,
+            "approval_ttl_seconds": self.ttl_seconds,
+        }
+        return Agent(**{**fields, **self.scene.agent})
 
 
 def problems_of(arguments: Mapping[str, Any]) -> Sequence[str]:

@@ -5,50 +5,41 @@ its operations is its fate. A killed process does nothing more: every further op
 """
 
 import asyncio
-import copy
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from enum import Enum, auto
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from app.agents import Agent
+from app.agents.definition import SubAgentMode
 from app.conversation import Usage
-from app.errors import LeaseLost, StoreUnavailable, ToolExecutionError
-from app.events import AnyEvent, RunEvent, RunState, Terminated
-from app.execution.drive import drive
-from app.execution.lease import Lease
-from app.execution.local import OneProvider
+from app.errors import LeaseLost
+from app.events import ModelCall, RunEvent, RunResumed, RunStarted, RunState, StateDelta, Terminated
 from app.execution.memory import MemoryWorkStore
-from app.execution.perform.model import Drained
-from app.execution.race import Orphans
-from app.execution.runtime import LoopRules, Runtime
-from app.hooks import HookRegistry
-from app.ids import RunId, TenantId, WorkerId
-from app.policy import ApprovalDecision, ApprovalRecord, Effect, Price, RetryConfig, Scope, most_restrictive
-from app.ports.approvals import Deferred
-from app.ports.cancellation import CancellationToken
-from app.ports.records import CancelWish, Claim, LoadedRun, NewRun, RunUpdate
-from app.ports.tools import ToolContext, ToolFunction
-from app.providers import TaskRouter
-from app.run import State
+from app.execution.memory_sessions import InMemorySessions
+from app.ids import RunId, SessionId, TenantId
+from app.policy import BudgetLimits, Effect, Scope, most_restrictive
+from app.ports.model import ModelRequest
+from app.ports.records import Claim, NewRun, RunUpdate
+from app.ports.sessions import NewSession
+from app.ports.tools import ToolContext
+from app.run import State, fold_all
 from app.testing import FakeClock, SequentialIds
-from tests.execution.crash_audit import Evidence
+from tests.execution.crash_audit import Dispatch, Evidence
 from tests.execution.crash_desk import Desk
-from tests.execution.crash_edges import CrashModel, CrashPolicy, CrashTools
+from tests.execution.crash_probe import Asked
+from tests.execution.crash_process import Crash, Fate, Process
+from tests.execution.crash_session_audit import Conversation
 from tests.execution.crash_setting import EFFECTS, Setting
-from tests.execution.fakes import InlineExecutor, let_others_run
-from tests.execution.support import LEASE_SECONDS, RecordingFeed, RecordingSink
+from tests.execution.crash_tree_audit import Reading, Tree
+from tests.execution.fakes import InlineExecutor
+from tests.execution.support import LEASE_SECONDS
 
-VISIT_SECONDS: Final = 20.0
 _PATIENCE_SECONDS: Final = 10.0
 _LUCKY_LIVES: Final = 12
-_PRICE: Final = Price(input=Decimal(2), output=Decimal(7))
-
-
-class Crash(BaseException):
-    """The process was killed."""
+_TENANT: Final = TenantId("acme")
+_SESSION: Final = SessionId("ses-1")
 
 
 class WorldClock(FakeClock):
@@ -60,41 +51,67 @@ class WorldClock(FakeClock):
         await super().sleep(seconds)
 
 
-class Blow(Enum):
-    """What befalls a process at one of its operations. ``AWAY`` and ``LANDED``: the database breaks the connection
-    before or after a commit; at anything but an append they do nothing. ``HAND_BACK``: somebody puts the run back into
-    the queue, whoever holds it."""
+@dataclass(kw_only=True)
+class Doings:
+    """What the tools of one run did. ``made`` holds (tool, call, dispatch); ``saw`` and ``wrote`` what a dispatch found
+    in the run's state, and what it changed there before it returned."""
 
-    CRASH = auto()
-    STALL = auto()
-    CANCEL = auto()
-    DRAIN = auto()
-    AWAY = auto()
-    LANDED = auto()
-    HAND_BACK = auto()
-
-
-Fate = Mapping[int, Blow]
+    made: list[tuple[str, str, int]] = field(default_factory=list)
+    saw: dict[Dispatch, dict[str, Any]] = field(default_factory=dict)
+    wrote: dict[Dispatch, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class World:
-    """One run, and all that its processes did outside the log. ``effects`` holds (tool, call, dispatch); ``saw`` and
-    ``wrote`` what a dispatch found in the run's state, and what it changed there before it returned."""
+    """Some runs, those below them, and all that their processes did outside the logs. ``appends`` are in the order in
+    which they were stored, whatever the run; ``agents`` of all runs."""
 
     setting: Setting
     store: MemoryWorkStore
     clock: FakeClock
-    run_id: RunId
+    new_runs: Sequence[NewRun]
     desk: Desk
+    sessions: InMemorySessions
     ids: SequentialIds = field(default_factory=SequentialIds)
-    effects: list[tuple[str, str, int]] = field(default_factory=list)
-    saw: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    wrote: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    agents: dict[RunId, Agent] = field(default_factory=dict)
+    appends: list[Sequence[RunEvent]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    finished: set[int] = field(default_factory=set)
+    readings: list[Reading] = field(default_factory=list)
+    requests: list[ModelRequest] = field(default_factory=list)
     lost_claims: list[Claim] = field(default_factory=list)
     zombie_writes: int = 0
     zombie_refusals: int = 0
-    lives: "list[Process]" = field(default_factory=list)
+    lives: list[Process] = field(default_factory=list)
+    _doings: dict[RunId, Doings] = field(default_factory=dict)
+
+    @property
+    def run_ids(self) -> Sequence[RunId]:
+        """Of the runs that were submitted."""
+        return [run.run_id for run in self.new_runs]
+
+    @property
+    def run_id(self) -> RunId:
+        """The first one's."""
+        return self.new_runs[0].run_id
+
+    @property
+    def current(self) -> RunId:
+        """The oldest run that has not ended; the last one, when all have."""
+        is_open = (run_id for run_id in self.run_ids if not self.store.record(run_id).state.is_terminal)
+        return next(is_open, self.run_ids[-1])
+
+    @property
+    def newest_below(self) -> RunId | None:
+        """The newest run below another one that has not ended."""
+        below = [row for row in self.store.records() if row.parent_run_id is not None and not row.state.is_terminal]
+        return below[-1].run_id if below else None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one run of one agent, and nobody is called back."""
+        agent = self.agents[self.run_id]
+        return not (agent.callbacks or agent.sub_agents or self.setting.runs_of_session)
 
     @property
     def operations(self) -> int:
@@ -102,197 +119,167 @@ class World:
 
     @property
     def has_ended(self) -> bool:
-        return self.store.record(self.run_id).state.is_terminal
+        return all(self.store.record(run_id).state.is_terminal for run_id in self.run_ids)
 
-    def evidence(self) -> Evidence:
-        scene = self.setting.scene
+    @property
+    def all_run_ids(self) -> Sequence[RunId]:
+        """Of the runs that were submitted, and of those below them."""
+        return [record.run_id for record in self.store.records()]
+
+    def log(self, run_id: RunId) -> list[RunEvent]:
+        """A run's events, as they were stored."""
+        return [event for append in self.appends for event in append if event.run_id == run_id]
+
+    def doings(self, run_id: RunId) -> Doings:
+        return self._doings.setdefault(run_id, Doings())
+
+    def repeated(self, effect: Effect) -> list[tuple[RunId, str]]:
+        """Calls of tools with that effect that were made more than once."""
+        made = Counter(
+            (run_id, call_id)
+            for run_id, doings in self._doings.items()
+            for tool, call_id, _ in doings.made
+            if EFFECTS[tool] is effect
+        )
+        return [call for call, times in made.items() if times > 1]
+
+    def evidence(self, run_id: RunId | None = None) -> Evidence:
+        """Of the first run, or of that one."""
+        run_id = run_id or self.run_id
+        scene, doings = self.setting.scene, self.doings(run_id)
+        is_root = run_id in self.run_ids
         repair = scene.agent.get("repair")
         return Evidence(
-            events=self.store.events(self.run_id),
-            made=self.effects,
-            saw=self.saw,
-            wrote=self.wrote,
+            events=self.log(run_id),
+            made=doings.made,
+            saw=doings.saw,
+            wrote=doings.wrote,
+            bases=self._bases(run_id),
             once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
             asked_about=scene.asked_about,
             answers=self.desk.answers,
-            has_form="output_schema" in scene.agent,
+            has_form=is_root and "output_schema" in scene.agent,
+            has_callbacks=_has_callbacks(self.agents[run_id]),
             most_repairs=0 if repair is None else repair.max_attempts,
+            limits=self.setting.limits if is_root else BudgetLimits(),
+        )
+
+    def _bases(self, run_id: RunId) -> list[dict[str, Any]]:
+        """What the tools of a run may have found of others: what its caller's log held at any time, or those of the
+        runs before it in its session."""
+        parent, found = self.store.record(run_id).parent_run_id, dict[str, Any]()
+        if parent is None:
+            for before in self.run_ids[: self.run_ids.index(run_id)]:
+                for stage in self._stages(before, {}):
+                    found = {**found, **stage}
+            return [found]
+        return [stage for base in self._bases(parent) for stage in self._stages(parent, base)]
+
+    def _stages(self, run_id: RunId, base: dict[str, Any]) -> list[dict[str, Any]]:
+        stages = [base]
+        for event in self.log(run_id):
+            if isinstance(event.body, StateDelta):
+                stages.append({**stages[-1], **(event.body.actions.state_delta or {})})
+        return stages
+
+    def tree(self) -> Tree:
+        """Of all runs together."""
+        records = self.store.records()
+        return Tree(
+            appends=self.appends,
+            agents=self.agents,
+            parents={row.run_id: row.parent_run_id for row in records if row.parent_run_id is not None},
+            roots=self.run_ids,
+            stacks={row.run_id: fold_all(State(), self.log(row.run_id)).stack for row in records},
+            once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
+            asked=self.asked,
+            finished=self.finished,
+            readings=self.readings,
+            most_model_calls=self.setting.max_llm_calls,
             limits=self.setting.limits,
         )
+
+    def conversation(self) -> Conversation:
+        """Of the session."""
+        book = self.sessions.book
+        return Conversation(
+            appends=[events for events in self.appends if events[0].run_id in self.run_ids],
+            run_ids=self.run_ids,
+            inputs={run.run_id: str(run.input) for run in self.new_runs},
+            history=book.history(_TENANT, _SESSION),
+            state=book.state(_TENANT, _SESSION, None, None),
+            last_agent=(book.find(_TENANT, _SESSION) or _missing()).last_agent,
+            requests=[request for request in self.requests if request.run_id in self.run_ids],
+            artifacts=[
+                artifact
+                for name in book.artifact_names(_TENANT, _SESSION)
+                for version in range(1, 99)
+                if (artifact := book.artifact(_TENANT, _SESSION, name, version)) is not None
+            ],
+        )
+
+    async def hear(self, events: Sequence[RunEvent]) -> None:
+        """Everything that was stored, in that order."""
+        self.appends.append(events)
+
+    def read_budget(self, context: ToolContext, *, fence: int) -> None:
+        """What the budget of the whole tree tells, and what the logs of the tree tell at the same moment. Not where
+        calls are out together, which move between the two; and of nobody who has lost the run."""
+        root = self.store.record(context.run_id).root_run_id or context.run_id
+        below = [row.run_id for row in self.store.records() if row.root_run_id == root]
+        bodies = [event.body for run_id in (root, *below) for event in self.log(run_id)]
+        newest = max(body.fence for body in bodies if isinstance(body, RunStarted | RunResumed))
+        if newest != fence or "concurrency" in self.setting.scene.agent:
+            return
+        spent = context.run.budgets[-1].spent
+        counted = (sum(isinstance(body, ModelCall) for body in bodies), len(below))
+        told = (spent.model_calls, spent.peer_invocations)
+        self.readings.append(Reading(run_id=context.run_id, told=told, counted=counted))
 
     async def hand_back(self) -> None:
         """Puts the run into the queue again, unless it has ended."""
         if not self.has_ended:
-            await self.store.hand_back(self.run_id)
+            await self.store.hand_back(self.current)
 
     async def let_zombies_write(self) -> None:
         """Whoever lost the run wakes and tries to end it. Nothing of that may be stored."""
         for claim in self.lost_claims:
-            row, seq = self.store.record(self.run_id), len(self.store.events(self.run_id))
+            row = self.store.record(claim.run_id)
             try:
                 await self.store.append_if_owner(claim, [_ZOMBIE_END], _ZOMBIE_UPDATE)
                 self.zombie_writes += 1
             except LeaseLost:
                 self.zombie_refusals += 1
-                assert self.store.record(self.run_id) is row
-                assert len(self.store.events(self.run_id)) == seq
+                # The same row: it also counts the events.
+                assert self.store.record(claim.run_id) is row
+
+    async def let_zombies_begin(self) -> None:
+        """Whoever lost a run tries to begin another one below it, and to keep something in its session."""
+        for claim in self.lost_claims:
+            child = replace(self.new_runs[0], run_id=_ZOMBIE_RUN, parent_run_id=claim.run_id, session_id=None, depth=1)
+            attempts: list[Awaitable[object]] = [self.store.adopt(claim, child)]
+            if self.setting.runs_of_session:
+                attempts.append(self.store.save_artifact(claim, "zombie", b"zombie", "text/plain"))
+            for attempt in attempts:
+                try:
+                    await attempt
+                    self.zombie_writes += 1
+                except LeaseLost:
+                    self.zombie_refusals += 1
 
 
+_ZOMBIE_RUN: Final = RunId("run-of-a-zombie")
 _ZOMBIE_END = Terminated(state=RunState.FAILED, code="internal_error", detail="zombie")
 _ZOMBIE_UPDATE = RunUpdate(state=RunState.FAILED, usage=Usage(), model_calls=0, tool_calls=0)
 
 
-class Process:
-    """One process: a worker with one claim. It is the store, the provider's and the tools' way to the world."""
+def _has_callbacks(agent: Agent) -> bool:
+    below = (entry.agent for entry in agent.below if entry.mode is SubAgentMode.TRANSFER)
+    return bool(agent.callbacks) or any(_has_callbacks(one) for one in below if isinstance(one, Agent))
 
-    def __init__(self, world: World, fate: Fate) -> None:
-        self.world = world
-        self.fate = fate
-        self.operations = 0
-        self.is_dead = False
-        self.stalled = asyncio.Event()
-        self.wakes = asyncio.Event()
-        self.drain = CancellationToken()
-        self.lease: Lease | None = None
-        self.clock = world.clock
 
-    async def point(self) -> Blow | None:
-        """One operation. Returns a blow that the operation itself has to take."""
-        if self.is_dead:
-            raise Crash
-        blow = self.fate.get(self.operations)
-        self.operations += 1
-        await self.world.let_zombies_write()
-        match blow:
-            case Blow.CRASH:
-                self.is_dead = True
-                raise Crash
-            case Blow.STALL:
-                self.stalled.set()
-            case Blow.CANCEL:
-                await self.world.store.request_cancel(self.world.run_id, CancelWish(reason=None, requested_by="ada"))
-                if self.lease is not None:
-                    self.lease.cancellation.cancel(requested_by="ada")
-                await let_others_run()
-            case Blow.DRAIN:
-                self.drain.cancel()
-                await let_others_run()
-            case Blow.HAND_BACK:
-                await self.world.hand_back()
-        if self.stalled.is_set():
-            # All of the process stands still, also what it does beside.
-            await self.wakes.wait()
-        return blow
-
-    # --- the store as this process reaches it ------------------------------------------------------------------------
-
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        await self.point()
-        claims = await self.world.store.claim(worker_id, limit=limit, lease_seconds=lease_seconds)
-        for claim in claims:
-            self.lease = Lease(claim, margin_seconds=1.0)
-        await self.point()
-        return claims
-
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        raise AssertionError("a life here is one claim")
-
-    async def load(self, claim: Claim) -> LoadedRun:
-        await self.point()
-        return await self.world.store.load(claim)
-
-    async def append_if_owner(
-        self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
-    ) -> tuple[RunEvent, ...]:
-        if await self.point() is Blow.AWAY:
-            raise StoreUnavailable
-        stored = await self.world.store.append_if_owner(claim, bodies, update)
-        if await self.point() is Blow.LANDED:
-            raise StoreUnavailable
-        return stored
-
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
-        raise NotImplementedError("nobody's heart beats here")
-
-    async def release(self, claim: Claim) -> None:
-        await self.point()
-        await self.world.store.release(claim)
-        await self.point()
-
-    async def requeue_expired(self) -> int:
-        raise NotImplementedError("the world sweeps")
-
-    # --- its tools, hooks, gate and model ----------------------------------------------------------------------------
-
-    def tool(self, name: str) -> ToolFunction:
-        world = self.world
-
-        async def function(arguments: dict[str, Any], context: ToolContext) -> str:
-            await self.point()
-            dispatch = (context.call_id, context.dispatch)
-            found = world.saw[dispatch] = copy.deepcopy(dict(context.state))
-            world.effects.append((name, *dispatch))
-            if name in world.setting.scene.flaky and context.dispatch == 1:
-                raise ToolExecutionError(f"{name} does not answer")
-            context.state[name] = context.state["last"] = list(dispatch)
-            context.state.setdefault("trail", []).append(context.call_id)
-            world.wrote[dispatch] = {key: value for key, value in context.state.items() if found.get(key) != value}
-            await self.point()
-            return f"{name} is done"
-
-        return function
-
-    async def decide(self, record: ApprovalRecord) -> ApprovalDecision | Deferred:
-        await self.point()
-        answer = self.world.desk.decide(record)
-        await self.point()
-        return answer
-
-    def runtime(self) -> Runtime:
-        setting = self.world.setting
-        hooks = HookRegistry()
-        if setting.with_hooks:
-            hooks.add_deployment_hook("policy", CrashPolicy(setting.scene, self.point))
-        return Runtime(
-            store=self,
-            models=OneProvider(CrashModel(setting.scene, self.point)),
-            tools=CrashTools(setting, {name: self.tool(name) for name in EFFECTS}),
-            hooks=hooks,
-            clock=self.world.clock,
-            ids=self.world.ids,
-            feed=RecordingFeed(),
-            sink=RecordingSink(),
-            rules=LoopRules(retry=RetryConfig(max_attempts=setting.scene.attempts)),
-            prices=dict.fromkeys(map("scripted:{}".format, setting.scene.scripts), _PRICE),
-            approvals=self,
-            router=TaskRouter({"clerical": setting.scene.route}) if setting.scene.route else None,
-            new_random=lambda: random.Random(7),
-            orphans=Orphans(),
-        )
-
-    async def live(self) -> State | None:
-        """Claims the run and drives it, as a worker does; None where the run was handed back, lost, or not there."""
-        await self.claim(WorkerId("worker"), limit=1, lease_seconds=LEASE_SECONDS)
-        if self.lease is None:
-            return None
-        try:
-            return await drive(self.runtime(), self.lease, drain=self.drain)
-        except Drained:
-            await self.release(self.lease.claim)
-        except LeaseLost:
-            pass
-        return None
-
-    async def visit(self) -> State | None:
-        """Somebody answers questions that a gate has put off, and puts the run back into the queue."""
-        await self.point()
-        self.world.clock.advance(VISIT_SECONDS)
-        self.world.desk.visit(self.world.setting.decided_per_visit)
-        await self.point()
-        if self.world.store.record(self.world.run_id).state is RunState.SUSPENDED:
-            await self.world.hand_back()
-        await self.point()
-        return None
+def _missing() -> Any:
+    raise AssertionError("there is no session")
 
 
 async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.Random | None = None) -> World:
@@ -305,12 +292,12 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     world = await _begin(setting)
     sleepers: list[tuple[Process, asyncio.Task[State | None]]] = []
-    for fate in (*fates, *[{} for _ in range(_LUCKY_LIVES)]):
+    for fate in (*fates, *[{} for _ in range(_LUCKY_LIVES * len(world.run_ids))]):
         if world.has_ended:
             break
         process = Process(world, fate)
         world.lives.append(process)
-        is_held = world.store.record(world.run_id).state is RunState.SUSPENDED
+        is_held = world.store.record(world.current).state is RunState.SUSPENDED
         living = asyncio.create_task(process.visit() if is_held else process.live())
         if wake is not None and wake.random() < 0.5:
             for sleeper, _ in sleepers:
@@ -319,6 +306,7 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
         if not living.done():
             sleepers.append((process, living))
         await _sweep(world, process)
+        await world.let_zombies_begin()
     for sleeper, _ in sleepers:
         sleeper.wakes.set()
     await asyncio.gather(*(task for _, task in sleepers), return_exceptions=True)
@@ -330,21 +318,36 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
 
 async def _begin(setting: Setting) -> World:
     clock = WorldClock()
-    world = World(
-        setting=setting, store=setting.store(clock), clock=clock, run_id=RunId("run-1"), desk=Desk(words=setting.words)
-    )
-    await world.store.submit(
+    sessions = InMemorySessions(clock)
+    agent = setting.agent()
+    runs = [
         NewRun(
-            run_id=world.run_id,
-            tenant_id=TenantId("acme"),
-            agent=setting.agent(),
+            run_id=RunId(f"run-{number}"),
+            tenant_id=_TENANT,
+            agent=agent,
             agent_version=None,
-            input="Pay what is due.",
+            input="Pay what is due." if number == 1 else f"And now the {number}th.",
             budget=most_restrictive({Scope.REQUEST: setting.limits}),
             deadline_at=None if setting.deadline_seconds is None else clock.now() + setting.deadline_seconds,
-            max_llm_calls=100,
+            max_llm_calls=setting.max_llm_calls,
+            session_id=_SESSION if setting.runs_of_session else None,
         )
+        for number in range(1, max(1, setting.runs_of_session) + 1)
+    ]
+    world = World(
+        setting=setting,
+        store=setting.store(clock, sessions),
+        clock=clock,
+        new_runs=runs,
+        desk=Desk(words=setting.words),
+        sessions=sessions,
+        agents={run.run_id: agent for run in runs},
     )
+    world.store.listener = world.hear
+    if setting.runs_of_session:
+        sessions.book.add(_TENANT, NewSession(session_id=_SESSION), now=clock.now())
+    for run in runs:
+        await world.store.submit(run)
     return world
 
 
@@ -364,11 +367,11 @@ def _expect_no_defect(task: "asyncio.Task[State | None]") -> None:
 
 async def _sweep(world: World, process: Process) -> None:
     """A run that its process left running is queued again once its lease has lapsed."""
-    if world.store.record(world.run_id).state is RunState.RUNNING:
+    if any(world.store.record(run_id).state is RunState.RUNNING for run_id in world.run_ids):
         world.clock.advance(LEASE_SECONDS)
         assert await world.store.requeue_expired() == 1
     if process.lease is not None:
-        world.lost_claims.append(process.lease.claim)
+        world.lost_claims += [process.lease.claim, *process.claims]
 
 
 def tally(worlds: Sequence[World]) -> Counter[str]:

@@ -6,8 +6,6 @@ in a plain run, and in one that waits for people, goes on with another model, an
 """
 
 import random
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,13 +15,13 @@ from app.events import RunResumed, RunState, decode_event
 from app.execution.memory import MemoryWorkStore
 from app.policy import ApprovalDenial, BudgetLimits, Effect, Indeterminate
 from app.ports.records import Claim
-from app.run import State, fold
-from app.run.invariants import broken_invariants
 from tests.execution.crash_audit import RULES, complaints
 from tests.execution.crash_breaks import BREAKS, Break
+from tests.execution.crash_checks import check, check_all, count_operations, each_operation, kinds_of
 from tests.execution.crash_desk import Word
+from tests.execution.crash_process import BLOWS, Blow, Fate
 from tests.execution.crash_setting import BREAKS_LATE, CLUMSY, EFFECTS, WATCHED, WHOLE, Setting
-from tests.execution.crash_world import Blow, Fate, World, live_through, tally
+from tests.execution.crash_world import World, live_through, tally
 
 SURFACES = Setting(on_indeterminate=Indeterminate.SURFACE)
 FAILS = Setting(on_indeterminate=Indeterminate.FAIL)
@@ -34,54 +32,9 @@ LONG_WALKS_PER_SEED = 150
 SINGLE_WORDS = [word for word in Word if word is not Word.OTHER]
 
 
-def check(world: World) -> None:
-    """The promises, on one run."""
-    record, events = world.store.record(world.run_id), world.store.events(world.run_id)
-    kinds = [event.kind for event in events]
-    assert complaints(world.evidence()) == [], kinds
-    state = State()
-    for event in events:
-        state = fold(state, event.body, at=event.at)
-        assert broken_invariants(state) == [], (event, kinds)
-    assert state.end is not None
-    assert (record.state, record.error_code, record.usage) == (state.end.state, state.end.code, state.end.usage)
-    assert world.zombie_writes == 0
-
-
-def repeated(world: World, effect: Effect) -> list[str]:
-    """Calls of tools with that effect that were made more than once."""
-    made = Counter(call_id for tool, call_id, _ in world.effects if EFFECTS[tool] is effect)
-    return [call_id for call_id, times in made.items() if times > 1]
-
-
-async def check_all(fates: Sequence[Sequence[Fate]], setting: Setting) -> list[World]:
-    """Lives through each sequence of fates, and checks every run."""
-    worlds = [await live_through(sequence, setting) for sequence in fates]
-    for world in worlds:
-        check(world)
-    return worlds
-
-
-async def each_operation(blow: Blow, setting: Setting) -> list[Sequence[Fate]]:
-    """That blow at every operation of every process of a lucky world, one by one."""
-    lives = (await live_through([], setting)).lives
-    return [[*[{}] * place, {at: blow}] for place, life in enumerate(lives) for at in range(life.operations)]
-
-
-def kinds_of(worlds: Sequence[World]) -> Counter[str]:
-    return Counter(event.kind for world in worlds for event in world.store.events(world.run_id))
-
-
-async def count_operations(first: Fate, setting: Setting) -> int:
-    """How many operations the process that follows on ``first`` has when it is lucky."""
-    return (await live_through([first], setting)).operations - max(first, default=-1) - 1
-
-
 def draw_fates(rng: random.Random) -> list[Fate]:
     """Up to seven unlucky lives, each with up to three blows."""
-    return [
-        {rng.randrange(45): rng.choice(list(Blow)) for _ in range(rng.randrange(4))} for _ in range(rng.randrange(1, 8))
-    ]
+    return [{rng.randrange(45): rng.choice(BLOWS) for _ in range(rng.randrange(4))} for _ in range(rng.randrange(1, 8))]
 
 
 def draw_setting(rng: random.Random) -> Setting:
@@ -121,7 +74,7 @@ async def walk(seed: int) -> list[World]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("blow", BLOWS)
 async def test_a_run_ends_once_whatever_befalls_it_at_any_one_operation(blow: Blow, setting: Setting) -> None:
     operations = await count_operations({}, setting)
     worlds = await check_all([[{at: blow}] for at in range(operations)], setting)
@@ -144,7 +97,7 @@ async def test_a_run_ends_once_on_random_walks_of_crashes_stalls_cancels_drains_
     worlds = await walk(seed)
     assert tally(worlds).keys() >= {"completed", "cancelled", "tool_indeterminate"}
     assert sum(world.zombie_refusals for world in worlds) > WALKS_PER_SEED
-    assert any(repeated(world, Effect.IDEMPOTENT) for world in worlds)
+    assert any(world.repeated(Effect.IDEMPOTENT) for world in worlds)
 
 
 @pytest.mark.parametrize("word", SINGLE_WORDS)
@@ -155,7 +108,7 @@ async def test_a_run_that_needs_people_completes_with_a_crash_at_any_one_operati
     assert len(worlds) >= 39
 
 
-@pytest.mark.parametrize("blow", Blow)
+@pytest.mark.parametrize("blow", BLOWS)
 async def test_a_run_that_waits_for_people_ends_once_whatever_befalls_it_at_any_one_operation(blow: Blow) -> None:
     setting = Setting(scene=WHOLE, words=(Word.GRANT_LATER,))
     worlds = await check_all(await each_operation(blow, setting), setting)
@@ -174,7 +127,7 @@ async def test_a_run_that_needs_people_ends_once_on_random_walks(seed: int) -> N
 async def test_a_call_that_goes_out_once_more_is_asked_about_once_more() -> None:
     setting = Setting(scene=WHOLE)
     worlds = await check_all(await each_operation(Blow.CRASH, setting), setting)
-    repeats = [world for world in worlds if repeated(world, Effect.IDEMPOTENT)]
+    repeats = [world for world in worlds if world.repeated(Effect.IDEMPOTENT)]
     assert {kinds_of([world])["approval_granted"] for world in repeats} == {3}
 
 
@@ -252,7 +205,7 @@ async def test_without_the_fence_a_zombie_does_write() -> None:
 async def test_a_once_tool_that_the_loop_takes_for_an_idempotent_one_does_run_twice() -> None:
     broken = replace(SURFACES, declared={**EFFECTS, "pay": Effect.IDEMPOTENT})
     worlds = [await live_through([{at: Blow.CRASH}], broken) for at in range(2, 41)]
-    assert sum(len(repeated(world, Effect.ONCE)) for world in worlds) == 4
+    assert sum(len(world.repeated(Effect.ONCE)) for world in worlds) == 4
 
 
 def test_every_rule_of_the_audit_has_a_log_that_breaks_it() -> None:

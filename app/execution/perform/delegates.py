@@ -4,11 +4,14 @@ Never queued: a caller that waits in a slot for a run that needs a slot would wa
 it did is never begun again: whoever takes the root up next goes on where it stands (promises 1, 4 and 5).
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from app.agents import Agent
 from app.conversation import ToolCall
+from app.errors import LeaseLost, StoreUnavailable
 from app.events import RunState
 from app.execution.perform.cast import with_model_of
 from app.execution.perform.context import DriveContext
@@ -18,6 +21,8 @@ from app.policy import Scope, most_restrictive
 from app.ports.records import Adopted, NewRun
 from app.run import State
 from app.run.spec import names_under
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +37,9 @@ class ChildOutcome:
 
 async def drive_child(context: DriveContext, call: ToolCall, child_run_id: RunId) -> ChildOutcome:
     """Begins the sub-agent's run, or goes on with it, and drives it until it ends or waits for people. Raises
-    LeaseLost, Drained and StoreUnavailable as its own drive does."""
+    LeaseLost and Drained as its own drive does."""
     agent = _with_rules_of(context, context.acting.role.member.delegates[call.name])
-    adopted = await context.runtime.store.adopt(context.lease.claim, _new_run(context, agent, call, child_run_id))
-    if adopted.record.state.is_terminal:
-        return _ended(adopted)
-    state = await _drive(context, adopted, agent)
-    if state.end is None:
-        return ChildOutcome(state=RunState.SUSPENDED, waiting_for=state.waiting_for)
-    return ChildOutcome(state=state.end.state, text=state.answer, code=state.end.code)
+    return await _bring_home(context, agent, call, child_run_id)
 
 
 async def end_children(context: DriveContext, state: State) -> None:
@@ -52,9 +51,45 @@ async def end_children(context: DriveContext, state: State) -> None:
         if child_run_id is None or call.name not in delegates:
             continue
         agent = _with_rules_of(context, delegates[call.name])
-        adopted = await context.runtime.store.adopt(context.lease.claim, _new_run(context, agent, call, child_run_id))
+        ended = f"{context.agent.name}, which called it, has ended"
+        await _bring_home(context, agent, call, child_run_id, end_with=ended)
+
+
+async def _bring_home(
+    context: DriveContext, agent: Agent, call: ToolCall, child_run_id: RunId, *, end_with: str | None = None
+) -> ChildOutcome:
+    adopted = await _adopt(context, agent, call, child_run_id)
+    if adopted.record.state.is_terminal:
+        return _ended(adopted)
+    try:
+        state = await _drive(context, adopted, agent, end_with=end_with)
+    except LeaseLost:
+        # Its end may have been stored when the connection broke. Then nobody holds it any more, and we hold its root.
+        adopted = await _adopt(context, agent, call, child_run_id)
         if not adopted.record.state.is_terminal:
-            await _drive(context, adopted, agent, end_with=f"{context.agent.name}, which called it, has ended")
+            raise
+        return _ended(adopted)
+    if state.end is None:
+        return ChildOutcome(state=RunState.SUSPENDED, waiting_for=state.waiting_for)
+    return ChildOutcome(state=state.end.state, text=state.answer, code=state.end.code)
+
+
+async def _adopt(context: DriveContext, agent: Agent, call: ToolCall, child_run_id: RunId) -> Adopted:
+    new_run = _new_run(context, agent, call, child_run_id)
+    return await _hold(context, partial(context.runtime.store.adopt, context.lease.claim, new_run))
+
+
+async def _hold(context: DriveContext, step: Callable[[], Awaitable[T]]) -> T:
+    """Goes on trying while the lease surely holds: a database that blinks must not cost the claim, and with it what
+    the calls beside this one brought. A drive that could not load its run has done nothing yet."""
+    clock = context.runtime.clock
+    while True:
+        try:
+            return await step()
+        except StoreUnavailable:
+            await clock.sleep(context.runtime.rules.append_retry_seconds)
+            if not context.lease.is_safe(clock):
+                raise LeaseLost("the database was away for longer than the lease") from None
 
 
 async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_with: str | None = None) -> State:
@@ -69,7 +104,7 @@ async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_w
         state={key: value for key, value in context.shared_values().items() if not key.startswith("temp:")},
     )
     try:
-        return await context.drive(context.runtime, lease, context.drain, start)
+        return await _hold(context, partial(context.drive, context.runtime, lease, context.drain, start))
     finally:
         context.lease.let_go(lease)
 
