@@ -115,7 +115,7 @@ class Settings(BaseSettings):
     )
     max_queued_runs: int = Field(default=10_000, ge=1, description="queued runs of one tenant; past it 429")
     max_request_bytes: int = Field(default=1_048_576, ge=1024, description="largest request body; past it 413")
-    max_artifact_bytes: int = Field(default=1_048_576, ge=1, le=2**30, description="largest artifact; past it 413")
+    max_artifact_bytes: int = Field(default=1_048_576, ge=1, le=2**27, description="largest artifact; past it 413")
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`"
     )

@@ -1,7 +1,9 @@
 """An agent: instructions, the tools it may call, and the policy that its author gives it."""
 
 import hashlib
+import inspect
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, ForwardRef, Self, Union, cast
 
@@ -12,6 +14,7 @@ from pydantic import (
     PydanticUserError,
     StringConstraints,
     TypeAdapter,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -39,14 +42,34 @@ TRANSFER_TOOL: Final = "transfer_to_agent"
 # Who wrote a message that no agent did (as in Google's ADK).
 USER_AUTHOR: Final = "user"
 
-CALLBACK_FIELDS: Final = (
-    "before_agent_callback",
-    "after_agent_callback",
-    "before_model_callback",
-    "after_model_callback",
-    "before_tool_callback",
-    "after_tool_callback",
-)
+# What each callback is given, by keyword: the names of ADK's Python SDK ("Types of callbacks").
+CALLBACK_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "before_agent_callback": ("callback_context",),
+    "after_agent_callback": ("callback_context",),
+    "before_model_callback": ("callback_context", "llm_request"),
+    "after_model_callback": ("callback_context", "llm_response"),
+    "before_tool_callback": ("tool", "args", "tool_context"),
+    "after_tool_callback": ("tool", "args", "tool_context", "tool_response"),
+}
+CALLBACK_FIELDS: Final = tuple(CALLBACK_PARAMETERS)
+
+
+def find_callback_problem(field: str, function: object) -> str | None:
+    """Why something can't be a callback of that field; None where it can, as far as it can be seen before it is
+    asked."""
+    if not callable(function):
+        return f"a callback is a function, or a list of them, not {function!r}"
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Written in C, say: nobody can tell.
+        return None
+    try:
+        signature.bind(**dict.fromkeys(CALLBACK_PARAMETERS[field]))
+    except TypeError as error:
+        return f"{field} is given {', '.join(CALLBACK_PARAMETERS[field])} by keyword: {error}"
+    return None
+
 
 Name = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}:[^\s\x00]{1,256}$")]
@@ -64,6 +87,13 @@ class ToolChoice(StrEnum):
 
     AUTO = "auto"
     NONE = "none"
+
+
+def named_once(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The names. Raises ValueError where one of them comes twice."""
+    if names is not None and len(set(names)) != len(names):
+        raise ValueError("names something twice")
+    return names
 
 
 class SubAgentMode(StrEnum):
@@ -85,6 +115,11 @@ class SubAgent(BaseModel):
     agent: Union["Agent", Annotated[str, StringConstraints(pattern=AGENT_REFERENCE_PATTERN)]]
     mode: SubAgentMode = SubAgentMode.TRANSFER
     tools: tuple[Name, ...] | None = Field(default=None, max_length=256)
+
+    @field_validator("tools")
+    @classmethod
+    def _tools_are_named_once(cls, tools: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return named_once(tools)
 
     @property
     def name(self) -> str:
@@ -167,12 +202,12 @@ class Agent(BaseModel):
 
     @field_validator(*CALLBACK_FIELDS, mode="before")
     @classmethod
-    def _callbacks_are_functions(cls, given: Any) -> Any:
+    def _callbacks_are_functions(cls, given: Any, info: ValidationInfo) -> Any:
         """A tuple of functions, whatever was given."""
         functions = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
         for function in functions:
-            if not callable(function):
-                raise ValueError(f"a callback is a function, or a list of them, not {function!r}")
+            if (problem := find_callback_problem(info.field_name or "", function)) is not None:
+                raise ValueError(problem)
         return functions
 
     @model_validator(mode="before")

@@ -7,9 +7,8 @@ from typing import Final
 
 from app.errors import ConfigurationError, ToolExecutionError
 from app.ports.records import Claim
-from app.ports.sessions import Artifact, ArtifactStore
+from app.ports.sessions import ARTIFACT_NAME, Artifact, ArtifactStore
 
-ARTIFACT_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CONTENT_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}( ?; ?[\x20-\x7e]{1,200})?")
 
 

@@ -1,16 +1,20 @@
 """Conversations: runs one after the other, what they leave in the history, state that outlives them, and artifacts.
 
 State keys carry their scope: ``app:`` is kept for tenant and root agent, ``user:`` for tenant, root agent and user, any
-other for the session. ``temp:`` is never stored.
+other for the session. ``temp:`` is kept for nobody: it ends with its run, and is left in its log only.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from app.conversation import Message
 from app.ids import RunId, SessionId
 from app.ports.records import CancelWish, Claim
+
+# "." and ".." are steps in a path to whoever reads an address.
+ARTIFACT_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +83,8 @@ class ArtifactInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact(ArtifactInfo):
+    """One version of an artifact, with its bytes."""
+
     data: bytes
 
 

@@ -12,7 +12,7 @@ from app.policy import Effect
 from app.ports.catalogue import Catalogue
 from app.ports.store import TenantTx
 from app.service.models import find_unpriced, tell_unpriced
-from app.service.teams import find_team, find_unasked_below, models_by_agent
+from app.service.teams import find_empty_grants, find_team, find_unasked_below, models_by_agent
 
 
 async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[AgentVersion, bool]:
@@ -20,12 +20,14 @@ async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[Agen
 
     Raises InvalidRequest with a pointer to each thing that is wrong: ``invalid_request`` for more metadata than
     callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment or tenant does
-    not have; ``invalid_team`` for sub-agents that can't work together; ``price_missing`` for a ceiling on a cost that
-    can't be told; ``approvals_unavailable`` for tools whose calls a person has to allow. Raises Conflict
-    (``agent_retired``) for a sub-agent that takes no more runs.
+    not have; ``invalid_team`` for sub-agents that can't work together, ``empty_grant`` for one that would have no tool;
+    ``price_missing`` for a ceiling on a cost that can't be told; ``approvals_unavailable`` for tools whose calls a
+    person has to allow. Raises Conflict (``agent_retired``) for a sub-agent that takes no more runs.
     """
     _check(_OWN_CHECKS, agent, catalogue)
     team = await find_team(tx, agent, unknown="unknown_name", pointer=_point_to_entry)
+    if problems := list(find_empty_grants(agent, team.found)):
+        raise InvalidRequest("a sub-agent is granted nothing by this", code="empty_grant", problems=problems)
     _check(_TEAM_CHECKS, team.whole, catalogue)
     return await tx.put_agent(agent)
 

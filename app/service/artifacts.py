@@ -1,21 +1,17 @@
 """Artifacts: bytes that a session keeps by name, each change as a new version."""
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.ids import SessionId, is_id
-from app.ports.sessions import Artifact, ArtifactInfo
+from app.ports.sessions import ARTIFACT_NAME, Artifact, ArtifactInfo
 from app.ports.store import TenantTx
 from app.service import sessions
-
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def check_name(name: str) -> None:
     """Raises InvalidRequest for a name that no artifact can have."""
-    if not _NAME.fullmatch(name):
+    if not ARTIFACT_NAME.fullmatch(name):
         problem = FieldProblem(
             pointer="/path/name", detail="must be letters, digits, '.', '_', '-' of ASCII, at most 128"
         )
@@ -33,7 +29,7 @@ async def put(tx: TenantTx, session_id: str, name: str, *, data: bytes, content_
 
 async def get(tx: TenantTx, session_id: str, name: str, *, version: int | None = None) -> Artifact:
     """That version, or the newest one. Raises NotFound."""
-    is_possible = is_id("ses", session_id) and _NAME.fullmatch(name)
+    is_possible = is_id("ses", session_id) and ARTIFACT_NAME.fullmatch(name)
     found = await tx.get_artifact(SessionId(session_id), name, version) if is_possible else None
     if found is None:
         raise NotFound("there is no such artifact or version")

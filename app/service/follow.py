@@ -35,6 +35,7 @@ class Farewell(StrEnum):
     TOO_SLOW = "reader too slow, reconnect"
     NOT_ALLOWED = "key no longer valid"
     DATABASE_AWAY = "database unavailable, reconnect"
+    ERASED = "the run was erased"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +63,10 @@ class Log(Protocol):
 
     async def read_page(self) -> Sequence[Frame]: ...
 
+    async def is_kept(self) -> bool:
+        """Whether the run is still there: one that was erased with its session has no end that a reader could see."""
+        ...
+
     def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
         """The frame for it; None for text that a stored response has overtaken: the whole of it was sent already."""
         ...
@@ -88,8 +93,8 @@ def follow(
 async def follow_log(reading: Reading, log: Log, still_allowed: StillAllowed) -> AsyncGenerator[Frame, None]:
     """Yields what the log holds and what is heard, until its end or a farewell.
 
-    ``still_allowed`` is asked before each keep-alive. Nothing is held before the first item is asked for, and
-    everything is let go when the generator ends or is closed.
+    Before each keep-alive ``still_allowed`` is asked, and whether the run is still there. Nothing is held before the
+    first item is asked for, and everything is let go when the generator ends or is closed.
     """
     log.open()
     try:
@@ -155,6 +160,10 @@ class _RunLog:
         self.look_at = self._reading.clock.monotonic() + self._reading.poll_seconds
         return page
 
+    async def is_kept(self) -> bool:
+        async with self._reading.store.begin(self._tenant_id) as tx:
+            return await tx.get_run(self._run_id) is not None
+
     def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
         return text if text.iteration > self._answered_iteration else None
 
@@ -173,8 +182,11 @@ class _Watch:
             return Farewell.TOO_SLOW
         if self._reading.drain.is_draining:
             return Farewell.GOING_AWAY
-        if self._is_ping_due() and not await self._still_allowed():
-            return Farewell.NOT_ALLOWED
+        if self._is_ping_due():
+            if not await self._still_allowed():
+                return Farewell.NOT_ALLOWED
+            if not await self._log.is_kept():
+                return Farewell.ERASED
         return None
 
     def take_keep_alive(self) -> bool:

@@ -61,6 +61,10 @@ class _TreeLog:
         self.look_at = self._reading.clock.monotonic() + self._reading.poll_seconds
         return page
 
+    async def is_kept(self) -> bool:
+        async with self._reading.store.begin(self._tenant_id) as tx:
+            return await tx.get_run(self._run.run_id) is not None
+
     def hear(self, text: AnswerDelta | AnswerSnapshot) -> TreeText | None:
         is_news = text.iteration > self._answered.get(self._heard, 0)
         return TreeText(run_id=self._heard, text=text) if is_news else None

@@ -200,7 +200,7 @@ def _check_scopes(request: SessionRequest) -> None:
 
 def _why_not(key: str, request: SessionRequest) -> str | None:
     if key.startswith(_TEMP):
-        return "temp: lives as long as one run, and is never stored"
+        return "temp: lives as long as one run: no session keeps it"
     if key.startswith(_APP) and request.agent is None:
         return "app: is kept for an agent, and the session has none"
     if key.startswith(_USER) and (request.agent is None or request.user is None):

@@ -18,10 +18,11 @@ MAX_MEMBERS: Final = 64
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Team:
     """An agent with the agents below it. ``whole`` holds them in place of their names; ``versions`` are what was
-    found, by name, without the root."""
+    found, by name, without the root, and ``found`` their definitions as they stand alone."""
 
     whole: Agent
     versions: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, Agent] = field(default_factory=dict)
 
     @property
     def pinned(self) -> Mapping[str, int] | None:
@@ -52,7 +53,26 @@ async def find_team(tx: TenantTx, root: Agent, *, unknown: str, pointer: Callabl
             draw_team(agent)
     except ConfigurationError as error:
         raise _invalid_team(pointer(None), str(error)) from None
-    return Team(whole=whole, versions={name: version.version for name, version in found.items()})
+    return Team(
+        whole=whole,
+        versions={name: version.version for name, version in found.items()},
+        found={name: version.agent for name, version in found.items()},
+    )
+
+
+def find_empty_grants(agent: Agent, found: Mapping[str, Agent]) -> Iterator[FieldProblem]:
+    """Grants that come to nothing: of tools that the sub-agent does not have, and of none of those that it has where
+    nobody said that it shall have none."""
+    for index, entry in enumerate(agent.below):
+        own = found[entry.name].tools
+        for place, name in enumerate(entry.tools or ()):
+            if name not in own:
+                yield FieldProblem(
+                    pointer=f"/sub_agents/{index}/tools/{place}", detail=f"{entry.name} does not have it"
+                )
+        if entry.tools is None and own and not set(own).intersection(agent.tools):
+            told = f"{entry.name} may call none of its tools here; grant it some in tools, or say that it gets []"
+            yield FieldProblem(pointer=f"/sub_agents/{index}", detail=told)
 
 
 def everybody(whole: Agent) -> Iterator[Agent]:

@@ -252,6 +252,15 @@ sessions = Table(
     postgresql_with={"fillfactor": 70},
 )
 Index("ix_sessions_newest", sessions.c.tenant_id, sessions.c.created_at.desc(), sessions.c.session_id.desc())
+for _filter in (sessions.c.caller, sessions.c.agent):
+    Index(
+        f"ix_sessions_{_filter.name}",
+        sessions.c.tenant_id,
+        _filter,
+        sessions.c.created_at.desc(),
+        sessions.c.session_id.desc(),
+        postgresql_where=text(f"{_filter.name} IS NOT NULL"),
+    )
 
 session_items = Table(
     "session_items",

@@ -13,6 +13,10 @@ CREATE TABLE sessions (
 ) WITH (fillfactor = 70);
 
 CREATE INDEX ix_sessions_newest ON sessions (tenant_id, created_at DESC, session_id DESC);
+CREATE INDEX ix_sessions_caller ON sessions (tenant_id, caller, created_at DESC, session_id DESC)
+    WHERE caller IS NOT NULL;
+CREATE INDEX ix_sessions_agent ON sessions (tenant_id, agent, created_at DESC, session_id DESC)
+    WHERE agent IS NOT NULL;
 
 -- What each run left in the history: a JSON list of messages.
 CREATE TABLE session_items (

@@ -217,3 +217,10 @@ async def test_artifacts_go_with_their_session(service: Service) -> None:
     await put(service, session_id)
     await service.client.delete(f"/sessions/{session_id}")
     assert (await service.client.get(f"/sessions/{session_id}/artifacts/plan.pdf")).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["%2e", "%2e%2e"])
+async def test_no_artifact_is_called_like_a_step_in_a_path(service: Service, name: str) -> None:
+    session_id = await service.create_session()
+    stored = await service.client.put(f"/sessions/{session_id}/artifacts/{name}", content=b"x")
+    assert stored.status_code == 422

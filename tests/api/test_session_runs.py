@@ -95,6 +95,7 @@ async def test_a_session_of_nobody_takes_runs_of_anybody(service: Service) -> No
         pytest.param({"on_session_busy": "reject"}, "/on_session_busy", id="without a session"),
         pytest.param({"on_session_busy": "enqueue", "session_id": None}, "/on_session_busy", id="with none"),
         pytest.param({"on_session_busy": "wait", "session_id": UNKNOWN}, "/on_session_busy", id="an unknown word"),
+        pytest.param({"on_session_busy": "reject", "session_id": 5}, "/session_id", id="with what is no id"),
         pytest.param({"session_id": 5}, "/session_id", id="a number"),
         pytest.param({"session_id": ""}, "/session_id", id="nothing"),
     ],

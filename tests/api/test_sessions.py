@@ -282,3 +282,16 @@ async def test_state_of_agent_and_user_outlives_the_session(service: Service) ->
     await service.client.delete(f"/sessions/{session_id}")
     left = (await create(service, agent="planner", user="ada")).json()["state"]
     assert left == {"app:b": 2, "user:c": 3}
+
+
+async def test_a_session_outlives_its_agent(service: Service) -> None:
+    session_id = (await create(service, agent="planner")).json()["id"]
+    accepted = await service.submit(session_id=session_id)
+    await service.client.delete("/agents/planner")
+    refused = await service.client.post("/runs", json={"agent": "planner", "input": "Hi", "session_id": session_id})
+    assert (refused.status_code, refused.json()["code"]) == (409, "agent_retired")
+    assert (await service.client.get(f"/sessions/{session_id}")).json()["active_run_id"] == accepted
+    await service.scribe.end(accepted, session_items=(Message(role=Role.USER, content="Hello."),))
+    kept = (await service.client.get(f"/sessions/{session_id}/messages")).json()["items"]
+    assert [message["content"] for message in kept] == ["Hello."]
+    assert (await service.client.delete(f"/sessions/{session_id}")).status_code == 204

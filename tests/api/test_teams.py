@@ -29,8 +29,9 @@ async def load(service: Service, run_id: str) -> Any:
 
 
 async def test_sub_agents_are_named_alone_or_with_what_they_may(service: Service) -> None:
-    for name in ("billing", "legal", "travel.desk"):
+    for name in ("billing", "legal"):
         await service.put_agent(name)
+    await service.put_agent("travel.desk", tools=["look_up"])
     entries = ["billing", "legal@1", {"agent": "travel.desk", "mode": "tool", "tools": ["look_up"]}]
     stored = await put(service, sub_agents=entries, callbacks=["audit"], disallow_transfer_to_peers=True)
     assert stored.status_code == 201
@@ -225,12 +226,28 @@ async def test_a_member_whose_model_is_away_takes_no_runs(service: Service) -> N
 
 async def test_a_member_whose_calls_a_person_has_to_allow_takes_no_runs(service: Service) -> None:
     await service.put_agent("billing", tools=["look_up"])
-    await put(service, tools=["look_up"], sub_agents=[{"agent": "billing", "tools": ["look_up", "wire"]}])
+    await put(service, tools=["look_up"], sub_agents=["billing"])
+    grant = SubAgent(agent="billing", tools=("look_up", "wire"))
+    await put_past_the_checks(service, "planner", sub_agents=(grant,))
     await put_past_the_checks(service, "billing", tools=("look_up", "wire"))
     response = await post(service)
     assert (response.status_code, response.json()["code"]) == (422, "approvals_unavailable")
     again = await put(service, sub_agents=[{"agent": "billing", "tools": ["wire"]}])
     assert (again.json()["code"], pointers(again)) == ("approvals_unavailable", ["/sub_agents/0"])
+
+
+async def test_a_grant_of_what_the_sub_agent_does_not_have_is_refused(service: Service) -> None:
+    await service.put_agent("billing", tools=["look_up"])
+    stored = await put(service, sub_agents=[{"agent": "billing", "tools": ["look_up", "wire"]}])
+    assert (stored.json()["code"], pointers(stored)) == ("empty_grant", ["/sub_agents/0/tools/1"])
+
+
+async def test_a_name_that_leaves_a_sub_agent_without_any_of_its_tools_is_refused(service: Service) -> None:
+    await service.put_agent("billing", tools=["look_up"])
+    silent = await put(service, sub_agents=["billing"])
+    said = await put(service, sub_agents=[{"agent": "billing", "tools": []}])
+    assert (silent.json()["code"], pointers(silent)) == ("empty_grant", ["/sub_agents/0"])
+    assert said.status_code == 201
 
 
 async def test_a_bounded_cost_needs_prices_of_the_whole_team(service: Service) -> None:
@@ -247,3 +264,9 @@ async def put_past_the_checks(service: Service, name: str, **changes: Any) -> No
         stored = await tx.get_agent(name)
         assert stored is not None
         await tx.put_agent(stored.agent.model_copy(update=changes))
+
+
+async def test_a_grant_that_names_a_tool_twice_is_refused(service: Service) -> None:
+    await service.put_agent("billing", tools=["look_up"])
+    stored = await put(service, sub_agents=[{"agent": "billing", "tools": ["look_up", "look_up"]}])
+    assert (stored.json()["code"], pointers(stored)) == ("invalid_request", ["/sub_agents/0/tools"])

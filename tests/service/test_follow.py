@@ -19,7 +19,8 @@ from app.store.signals import LocalFeed
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
-from tests.store.support import new_run, submit, terminated, update, warned
+from tests.conftest import DatabaseUrls
+from tests.store.support import new_run, query, submit, terminated, update, warned
 
 PING_SECONDS = 15
 
@@ -157,3 +158,16 @@ async def test_readers_of_a_process_that_goes_away_are_told_at_once(watched: Wat
         watched.reading.drain.begin()
         async with asyncio.timeout(5):
             assert await waiting == Farewell.GOING_AWAY
+
+
+async def test_a_reader_of_a_run_that_was_erased_is_told_at_the_next_ping(
+    watched: Watched, empty_urls: DatabaseUrls
+) -> None:
+    async with aclosing(watched.follow()) as frames:
+        await take(frames, 2)
+        await watched.end()
+        await query(empty_urls.superuser_url, "DELETE FROM events")
+        await query(empty_urls.superuser_url, "DELETE FROM runs")
+        watched.clock.advance(PING_SECONDS)
+        async with asyncio.timeout(5):
+            assert [frame async for frame in frames] == [Farewell.ERASED]

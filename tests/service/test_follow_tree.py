@@ -15,7 +15,7 @@ from app.policy import Effect
 from app.ports.records import Claim, RunRecord
 from app.ports.store import TenantStore, TenantTx
 from app.service.drain import Drain
-from app.service.follow import Frame, TreeText
+from app.service.follow import Farewell, Frame, TreeText
 from app.service.follow_tree import follow_tree
 from app.service.reading import Reading
 from app.service.tree import Position, TreeEvent
@@ -24,9 +24,11 @@ from app.store.signals import LocalFeed
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
-from tests.store.support import new_run, submit, terminated, update, warned
+from tests.conftest import DatabaseUrls
+from tests.store.support import new_run, query, submit, terminated, update, warned
 
 POLL_SECONDS = 100.0
+PING_SECONDS = 10_000
 
 
 @dataclass
@@ -76,7 +78,7 @@ async def family(empty_database: Database, tenant_id: TenantId) -> Family:
         feed=feed,
         clock=clock,
         drain=Drain(),
-        ping_seconds=10_000,
+        ping_seconds=PING_SECONDS,
         poll_seconds=POLL_SECONDS,
         page_size=2,
     )
@@ -216,3 +218,15 @@ async def test_a_child_that_was_left_without_an_end_is_left_at_the_next_look(fam
         family.feed.announce_stored(family.child.run_id)
         async with asyncio.timeout(5):
             assert positions([await waiting, *[frame async for frame in frames]]) == [(4,)]
+
+
+async def test_a_reader_of_a_tree_that_was_erased_is_told_at_the_next_ping(
+    family: Family, empty_urls: DatabaseUrls
+) -> None:
+    async with aclosing(family.follow()) as frames:
+        await take(frames, 4)
+        await query(empty_urls.superuser_url, "DELETE FROM events")
+        await query(empty_urls.superuser_url, "DELETE FROM runs")
+        family.clock.advance(PING_SECONDS)
+        async with asyncio.timeout(5):
+            assert [frame async for frame in frames] == [Farewell.ERASED]

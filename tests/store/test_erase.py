@@ -11,6 +11,7 @@ from app.ids import RunId, SessionId, TenantId, WorkerId
 from app.ports.records import Claim, NewRun, RunRecord
 from app.ports.sessions import NewSession, SessionRecord
 from app.store.database import Database
+from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
@@ -89,6 +90,11 @@ async def ended(
 async def erase(store: PostgresTenantStore, tenant_id: TenantId) -> bool:
     async with store.begin(tenant_id) as tx:
         return await tx.erase_session(SESSION)
+
+
+def test_every_table_that_knows_of_a_run_or_a_session_is_looked_at() -> None:
+    knowing = [name for name, table in metadata.tables.items() if {"run_id", "session_id", "owner"} & {*table.c.keys()}]
+    assert [name for name in knowing if name not in LEFT.split()] == []
 
 
 async def test_erasing_leaves_nothing_but_what_is_the_agents_and_the_users(

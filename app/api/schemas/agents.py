@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, create_model
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, create_model
 
 from app.agents import CALLBACK_FIELDS, Agent, AgentVersion, SubAgentMode
-from app.agents.definition import AGENT_REFERENCE_PATTERN, Name
+from app.agents.definition import AGENT_REFERENCE_PATTERN, Name, named_once
 from app.api.schemas.common import Instant, Money, View, Wire, instant, money
 from app.policy import Effect, Price
 from app.policy.prices import write_amount
@@ -15,6 +15,7 @@ from app.ports.tools import Tool
 AgentReference = Annotated[str, StringConstraints(pattern=AGENT_REFERENCE_PATTERN)]
 Grant = Annotated[
     tuple[Name, ...] | None,
+    AfterValidator(named_once),
     Field(
         max_length=256,
         description="What its caller's author grants it, of its own tools; null: those that its caller may call too",

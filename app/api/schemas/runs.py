@@ -95,7 +95,7 @@ class SubmitRun(Wire):
     @field_validator("on_session_busy")
     @classmethod
     def _has_a_session(cls, chosen: OnBusy, info: ValidationInfo) -> OnBusy:
-        if info.data.get("session_id") is None:
+        if info.data.get("session_id", "wrong in itself") is None:
             raise ValueError("is about a session, and there is no session_id")
         return chosen
 
