@@ -9,10 +9,11 @@ from app.conversation.messages import (
     Usage,
     UsageSource,
 )
-from app.conversation.pairing import OUTCOME_UNKNOWN, settle_dangling_calls
+from app.conversation.pairing import NOT_MADE, OUTCOME_UNKNOWN, settle_dangling_calls
 from app.conversation.text import clean_json, replace_surrogates
 
 __all__ = [
+    "NOT_MADE",
     "OUTCOME_UNKNOWN",
     "Content",
     "FunctionCall",

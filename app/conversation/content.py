@@ -24,7 +24,8 @@ class FunctionCall(_Value):
 
 
 class FunctionResponse(_Value):
-    """What came of a call. ``response`` is what it returned: a text, or JSON."""
+    """What came of a call. ``response`` is what it returned: in an event an object, as ADK has it; in what a callback
+    is shown of a request the text that the model reads."""
 
     id: str | None = None
     name: str
@@ -64,10 +65,12 @@ class Content(_Value):
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
+        """The calls among the parts, in their order."""
         return tuple(part.function_call for part in self.parts if part.function_call is not None)
 
     @property
     def function_responses(self) -> tuple[FunctionResponse, ...]:
+        """The results among the parts, in their order."""
         return tuple(part.function_response for part in self.parts if part.function_response is not None)
 
 

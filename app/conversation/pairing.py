@@ -5,6 +5,7 @@ from typing import Final
 
 from app.conversation.messages import Message, Role, ToolCall
 
+NOT_MADE: Final = "The call was not made."
 OUTCOME_UNKNOWN: Final = "The call was interrupted. Whether it took effect is unknown."
 
 

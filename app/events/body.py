@@ -29,8 +29,8 @@ class EventBody(BaseModel):
 
     ``v`` is the version of the kind's payload. A new field raises it and is listed in ``ADDED_IN``, with the version
     that brought it: an event of an older version is written again without it, byte for byte. ``iteration`` counts model
-    turns from 1; 0 is before the first. ``author`` is the agent's name. ``final`` marks what a reader shows as the
-    answer.
+    turns from 1; 0 is before the first. ``author`` is the agent's name. ``final`` marks what a reader is shown:
+    an answer, or why there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -93,8 +93,9 @@ class SuspensionStore:
         return self._runs.get(RunId(run_id))
 
     def pending(self) -> tuple[ApprovalRecord, ...]:
-        """Every open question, the oldest run's first."""
-        return tuple(record for run in self._runs.values() for record in _questions_of(run))
+        """Every question that nobody has answered, the oldest run's first."""
+        runs = self._runs.values()
+        return tuple(asked for run in runs for asked in _questions_of(run) if asked.approval_id not in run.decisions)
 
     def find(self, approval_id: str) -> KeptRun | None:
         """The run that waits for this answer."""

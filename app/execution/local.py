@@ -6,8 +6,9 @@ from typing import Any
 
 from app.errors import ConfigurationError
 from app.events import RunEvent
+from app.execution.runtime import NoCallbacks
 from app.ids import RunId, TenantId
-from app.ports.callbacks import CallbackSet
+from app.ports.callbacks import Callbacks, CallbackSet
 from app.ports.feed import Signal, Subscription
 from app.ports.hooks import Guardrail, Hook, Hooks
 from app.ports.model import ModelProvider
@@ -61,6 +62,8 @@ class SilentSink:
     def stored(self, tenant_id: TenantId, events: Sequence[RunEvent]) -> None: ...
 
     def lease_lost(self, tenant_id: TenantId, run_id: RunId) -> None: ...
+
+    def plugin_failed(self, tenant_id: TenantId, run_id: RunId, what: str, error: Exception) -> None: ...
 
     def crashed(self, tenant_id: TenantId, run_id: RunId, error: Exception) -> None: ...
 
@@ -128,15 +131,17 @@ class GuardedHooks:
 
 
 class KnownCallbacks:
-    """Sets of callbacks by their names. Raises ConfigurationError for two of one name."""
+    """Sets of callbacks by their names, and beside them those of a registry that keeps some. Raises ConfigurationError
+    for two of one name."""
 
-    def __init__(self, sets: Sequence[CallbackSet]) -> None:
+    def __init__(self, sets: Sequence[CallbackSet], registry: object = None) -> None:
+        self._registry = registry if isinstance(registry, Callbacks) else NoCallbacks()
         self._sets = {each.name: each for each in sets}
         if len(self._sets) < len(sets):
             raise ConfigurationError("two sets of callbacks share a name")
 
     def callbacks(self, name: str) -> CallbackSet | None:
-        return self._sets.get(name)
+        return self._sets.get(name) or self._registry.callbacks(name)
 
 
 class NoHooks:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, Terminated, encode_event
-from app.execution.memory_rows import Row, is_under, new_record, spend_of
+from app.execution.memory_rows import Row, as_told, is_under, new_record, spend_of
 from app.execution.memory_sessions import InMemorySessions
 from app.ids import RunId, SessionId, TenantId, WorkerId
 from app.ports.clock import Clock
@@ -74,7 +74,7 @@ class MemoryWorkStore:
         return tuple(row.record for row in self._rows.values())
 
     def events(self, run_id: RunId) -> tuple[RunEvent, ...]:
-        return tuple(self._rows[run_id].events)
+        return tuple(map(as_told, self._rows[run_id].events))
 
     def drop(self, run_id: RunId) -> None:
         """Forgets a run: its caller has what it wanted."""
@@ -192,7 +192,7 @@ class MemoryWorkStore:
 
     async def _tell(self, events: Sequence[RunEvent]) -> None:
         if self.listener is not None:
-            await self.listener(events)
+            await self.listener(tuple(map(as_told, events)))
 
     def _held(self, claim: Claim) -> Row:
         held = [self._rows.get(run_id) for run_id in (claim.run_id, claim.root_run_id) if run_id is not None]

@@ -1,6 +1,6 @@
 """The rows of the log in memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.conversation import Usage
 from app.events import RunEvent, RunState
@@ -45,6 +45,16 @@ def spend_of(row: Row) -> ChildSpend:
         tool_calls=record.tool_calls,
         iterations=record.iterations,
     )
+
+
+def as_told(event: RunEvent) -> RunEvent:
+    """The event with a body of the reader's own where that could be written into: a call that a reader masks for
+    display must go out as it was asked for, and approved."""
+    body = event.body
+    changed = body.actions.state_delta or body.actions.artifact_delta
+    if not (changed or getattr(body, "arguments", None) or getattr(body, "tool_calls", None)):
+        return event
+    return replace(event, body=body.model_copy(deep=True))
 
 
 def new_record(run: NewRun, now: float) -> RunRecord:

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from app.conversation import Message
+from app.conversation import Message, clean_json
+from app.conversation.text import is_storable
 from app.errors import ConfigurationError, SessionBusyError
+from app.execution.parts import check_texts, require_texts
 from app.execution.system import SystemClock, Uuid7Ids
 from app.ids import RunId, SessionId, TenantId
 from app.ports.clock import Clock
@@ -229,12 +231,16 @@ class InMemorySessions:
     ) -> Session:
         """Raises ConfigurationError for an id that is taken (``session_exists``), and for state that can't be kept:
         ``temp:`` keys, ``app:`` and ``user:`` keys without an ``app_name``, and values that JSON has no form for."""
+        require_texts(tenant=tenant, user_id=user_id)
+        check_texts(session_id=session_id, app_name=app_name)
+        if state is not None and not isinstance(state, Mapping):
+            raise ConfigurationError(f"the state is a mapping, not {type(state).__name__}")
         tenant_id = TenantId(tenant)
         new = NewSession(
             session_id=SessionId(self._ids.new("ses") if session_id is None else session_id),
             agent=app_name,
             user=user_id,
-            state=dict(state or {}),
+            state=_plain_state(state or {}),
         )
         _check_state(new)
         if self.book.find(tenant_id, new.session_id) is not None:
@@ -244,6 +250,7 @@ class InMemorySessions:
     async def get_session(
         self, *, session_id: str, user_id: str, app_name: str | None = None, tenant: str = "default"
     ) -> Session | None:
+        """The session as it stands; None for one that is not there, or is somebody else's."""
         found = self._find(tenant, session_id, user_id, app_name)
         return None if found is None else self._show(TenantId(tenant), found, app_name or found.agent)
 
@@ -251,6 +258,8 @@ class InMemorySessions:
         self, *, user_id: str, app_name: str | None = None, tenant: str = "default"
     ) -> Sequence[Session]:
         """Oldest first."""
+        require_texts(tenant=tenant, user_id=user_id)
+        check_texts(app_name=app_name)
         tenant_id = TenantId(tenant)
         return [
             self._show(tenant_id, record, app_name or record.agent)
@@ -268,7 +277,27 @@ class InMemorySessions:
             raise SessionBusyError(f"a run of the session {session_id} has not ended")
         return True
 
+    async def load_artifact(
+        self,
+        *,
+        session_id: str,
+        user_id: str,
+        name: str,
+        version: int | None = None,
+        tenant: str = "default",
+    ) -> Artifact | None:
+        """What a tool or a callback saved: that version, or the newest one; None where there is none."""
+        found = self._find(tenant, session_id, user_id, None)
+        return None if found is None else self.book.artifact(TenantId(tenant), found.session_id, name, version)
+
+    async def list_artifacts(self, *, session_id: str, user_id: str, tenant: str = "default") -> Sequence[str]:
+        """The names of what was saved, sorted; none for a session that is not there."""
+        found = self._find(tenant, session_id, user_id, None)
+        return () if found is None else self.book.artifact_names(TenantId(tenant), found.session_id)
+
     def _find(self, tenant: str, session_id: str, user_id: str, app_name: str | None) -> SessionRecord | None:
+        require_texts(tenant=tenant, session_id=session_id, user_id=user_id)
+        check_texts(app_name=app_name)
         found = self.book.find(TenantId(tenant), SessionId(session_id))
         return found if found is not None and _is_of(found, user_id, app_name) else None
 
@@ -278,7 +307,11 @@ class InMemorySessions:
             user_id=record.user or "",
             app_name=record.agent,
             state=self.book.state(tenant_id, record.session_id, app_name, record.user),
-            messages=self.book.history(tenant_id, record.session_id),
+            # Copies: who masks something for display must not change what the next prompt says.
+            messages=tuple(
+                message.model_copy(deep=True) if message.tool_calls else message
+                for message in self.book.history(tenant_id, record.session_id)
+            ),
             last_agent=record.last_agent,
             created_at=record.created_at,
             updated_at=record.updated_at,
@@ -289,13 +322,23 @@ def _is_of(record: SessionRecord, user_id: str, app_name: str | None) -> bool:
     return record.user == user_id and (app_name is None or record.agent is None or record.agent == app_name)
 
 
+def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state as JSON has it. Raises ConfigurationError for what JSON has no form for."""
+    keys: Sequence[object] = list(state)
+    if stray := [key for key in keys if not isinstance(key, str)]:
+        raise ConfigurationError(f"a key of the state is a text, not {stray[0]!r}")
+    try:
+        plain: dict[str, Any] = clean_json(json.loads(json.dumps(dict(state), allow_nan=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the state can't be written as JSON: {error}") from None
+    if not is_storable(plain):
+        raise ConfigurationError("the state is nested deeper than a log can hold")
+    return plain
+
+
 def _check_state(session: NewSession) -> None:
     for key in session.state:
         if key.startswith(_TEMP):
             raise ConfigurationError(f"{key!r} lives as long as one run: no session keeps it")
         if key.startswith((_APP, _USER)) and session.agent is None:
             raise ConfigurationError(f"{key!r} is kept for an agent, and the session has no app_name")
-    try:
-        json.dumps(dict(session.state), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"the state can't be written as JSON: {error}") from None

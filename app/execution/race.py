@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.ports.cancellation import CancellationToken
 from app.ports.clock import Clock
@@ -69,7 +70,18 @@ class Orphans:
         return len(self._tasks)
 
 
+_AT_WORK: Final[ContextVar["asyncio.Task[Any] | None"]] = ContextVar("at_work", default=None)
+
+
+def is_at_work() -> bool:
+    """Whether a run's own work is asking, in the task that its run waits for: what that task waits for, the run waits
+    for too. Work that it started beside itself is not."""
+    task = asyncio.current_task()
+    return task is not None and _AT_WORK.get() is task
+
+
 async def _as_ordinary(work: Coroutine[Any, Any, T]) -> T:
+    _AT_WORK.set(asyncio.current_task())
     try:
         return await work
     except (Exception, asyncio.CancelledError):

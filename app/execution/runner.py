@@ -20,6 +20,7 @@ from app.execution.lease import Lease
 from app.execution.local import GuardedHooks, KnownCallbacks, NoHooks, NoTools, OneProvider, SilentFeed, SilentSink
 from app.execution.memory import MemoryWorkStore
 from app.execution.memory_sessions import InMemorySessions
+from app.execution.parts import check_collections, check_parts, check_texts, check_types
 from app.execution.perform.cast import check_team
 from app.execution.run_record import Run
 from app.execution.runtime import LoopRules, Runtime
@@ -48,6 +49,13 @@ from app.ports.tools import Tools
 Listener = Callable[[Sequence[RunEvent]], Awaitable[None]]
 
 _BUFFERED_EVENTS: Final = 64
+_TYPES: Final = {
+    "checkpoints": CheckpointStore,
+    "suspensions": SuspensionStore,
+    "deadlines": DeadlineConfig,
+    "retry": RetryConfig,
+    "cancellation": CancellationToken,
+}
 # Tells the runs of this process apart in the books of shared budgets, also two that were given the same id.
 _ADMITTED: Final = itertools.count(1)
 
@@ -86,8 +94,20 @@ class AgentRunner:
     ) -> None:
         if (provider is None) == (models is None):
             raise ConfigurationError("a runner takes a provider or several models, and needs one of them")
-        if approvals is not None and not callable(getattr(approvals, "decide", None)):
-            raise ConfigurationError(f"an approval gate has a method decide, and {type(approvals).__name__} has none")
+        check_parts(
+            provider=provider,
+            models=models,
+            tools=tools,
+            hooks=hooks,
+            approvals=approvals,
+            router=router,
+            clock=clock,
+            ids=ids,
+        )
+        check_types(_TYPES, checkpoints=checkpoints, suspensions=suspensions, deadlines=deadlines, retry=retry)
+        check_collections(guardrails=guardrails, prices=prices, callbacks=callbacks)
+        if not callable(new_random):
+            raise ConfigurationError("new_random is a function that makes a source of randomness")
         if isinstance(approvals, DeferringGate) and suspensions is None:
             raise ConfigurationError("a gate that puts questions off needs a SuspensionStore to keep the runs in")
         if not _is_time(approval_ttl_seconds):
@@ -114,7 +134,7 @@ class AgentRunner:
             approvals=approvals,
             approval_ttl_seconds=approval_ttl_seconds,
             router=router,
-            callbacks=KnownCallbacks(callbacks),
+            callbacks=KnownCallbacks(callbacks, hooks),
             new_random=new_random,
         )
 
@@ -244,6 +264,8 @@ class AgentRunner:
 
         Raises ConfigurationError for an unknown id. Waits for whoever drives the run at the moment.
         """
+        check_texts(run_id=run_id)
+        check_types(_TYPES, cancellation=cancellation)
         kept = self._checkpoints.find(run_id)
         if kept is None and self._suspensions is not None:
             kept = self._suspensions.find_run(run_id)
@@ -260,8 +282,11 @@ class AgentRunner:
         """Goes on with the suspended run that waits for this decision. It comes back suspended again while other
         questions of the turn are open.
 
-        Raises ConfigurationError where no run waits for it: a decision is applied once.
+        Raises ConfigurationError where no run waits for it, or it was decided otherwise: a decision is applied once.
         """
+        check_types(_TYPES, cancellation=cancellation)
+        if not isinstance(decision, ApprovalDecision):
+            raise ConfigurationError(f"a decision is an ApprovalDecision, not {type(decision).__name__}")
         kept = self._find_suspended(decision)
         async with kept.lock:
             # Somebody else may have decided it while we waited.
@@ -283,6 +308,9 @@ class AgentRunner:
         kept = None if self._suspensions is None else self._suspensions.find(decision.approval_id)
         if kept is None:
             raise ConfigurationError(f"no suspended run waits for a decision about {decision.approval_id}")
+        if kept.decisions.get(decision.approval_id, decision) != decision:
+            # It waits in its turn behind other questions of the tree.
+            raise ConfigurationError(f"{decision.approval_id} was decided already, and otherwise")
         return kept
 
     def _admit(self, asked: Submission, sessions: InMemorySessions | None = None) -> KeptRun:

@@ -8,6 +8,7 @@ from app.agents import Agent
 from app.conversation import Message, Role, replace_surrogates
 from app.errors import ConfigurationError
 from app.events import AnyEvent, Warned
+from app.execution.parts import check_texts, check_types, require_texts
 from app.execution.runtime import Runtime
 from app.ids import RunId, SessionId, TenantId
 from app.policy import BudgetLimits, Deadline, RunBudget, Scope, UnlimitedBudget, most_restrictive
@@ -19,6 +20,7 @@ V = TypeVar("V")
 
 Budget = BudgetLimits | RunBudget | UnlimitedBudget | None
 
+_ASKED: Final = {"deadline": Deadline, "cancellation": CancellationToken, "parent": RunContext}
 # No run makes so many: the bound is off.
 _ANY_NUMBER: Final = 2**53 - 1
 
@@ -56,8 +58,8 @@ class Admitted:
 
 def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Admitted:
     """Raises ConfigurationError for an input that says nothing, and for a parent of another tenant."""
-    agent, parent = asked.agent, asked.parent
     _check_types(asked)
+    agent, parent = asked.agent, asked.parent
     history = _all_of(Message, "history", asked.history)
     pinned, retrieved = (_all_of(str, name, getattr(asked, name)) for name in ("pinned", "retrieved"))
     if parent is not None and parent.tenant_id != asked.tenant:
@@ -109,15 +111,15 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
 
 def _check_types(asked: Submission) -> None:
     """What no type checker stopped is refused by name, before anything starts."""
+    if not isinstance(asked.agent, Agent):
+        raise ConfigurationError(f"an agent is an Agent, not {type(asked.agent).__name__}")
+    check_types(_ASKED, deadline=asked.deadline, cancellation=asked.cancellation, parent=asked.parent)
     if not isinstance(asked.input, str):
         raise ConfigurationError("the input is text; other content is not supported", code="unsupported_content")
     if not asked.input.strip():
         raise ConfigurationError("the input says nothing")
-    texts: dict[str, object] = {"tenant": asked.tenant}
-    texts |= {name: text for name, text in (("run_id", asked.run_id), ("user", asked.user)) if text is not None}
-    for name, text in texts.items():
-        if not isinstance(text, str) or not text or "\0" in text or replace_surrogates(text) != text:
-            raise ConfigurationError(f"{name} is a text that can be stored, not {text!r}")
+    require_texts(tenant=asked.tenant)
+    check_texts(run_id=asked.run_id, user=asked.user)
     check_budget(asked.budget)
 
 

@@ -1,12 +1,15 @@
 """The run's row as readers see it, a projection of the fold that is written with every append; and what it leaves."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from app.conversation import Message, Role, settle_dangling_calls
+from app.conversation import NOT_MADE, Message, Role, settle_dangling_calls
 from app.events import AnyEvent, RunState, StateDelta
 from app.ports.records import RunUpdate
-from app.run import Phase, State
+from app.run import CallProgress, Phase, State
+
+_REFUSALS: Final = frozenset({"guardrail_refusal", "hook_refusal", "hook_failed"})
+_WITHHELD: Final = "(This message was refused.)"
 
 
 def summarize(
@@ -48,13 +51,27 @@ def _changes(bodies: Sequence[AnyEvent]) -> dict[str, Any] | None:
     return changes or None
 
 
+def _not_made(progress: CallProgress) -> Message:
+    call = progress.call
+    return Message(role=Role.TOOL, content=NOT_MADE, call_id=call.call_id, name=call.name)
+
+
+def _is_refused(state: State) -> bool:
+    """Whether the run ended because an agent that it was handed to has checks that refused the input."""
+    return not state.is_entered and state.end is not None and state.end.code in _REFUSALS
+
+
 def leave_in_history(state: State, given: str | tuple[Message, ...]) -> tuple[Message, ...]:
     """What of an ended run its session's history keeps: the input, and what was said and done after it. A run that did
     not complete says so; one that ended before anything was said leaves nothing."""
     if state.model_calls == 0 and not state.turns:
         return ()
     asked = (Message(role=Role.USER, content=given),) if isinstance(given, str) else given
-    said = tuple(state.turns)
+    if _is_refused(state):
+        # Whom it was kept from reads this history next.
+        asked = (*asked[:-1], asked[-1].model_copy(update={"content": _WITHHELD}))
+    said = tuple(message for message in state.turns if message.content or message.tool_calls)
+    said = (*said, *(_not_made(progress) for progress in state.open_calls if not progress.dispatches))
     if state.end is not None and state.end.code is not None:
         told = f"(This was not completed: {state.end.state.value}, {state.end.code}.)"
         said = (*settle_dangling_calls(said), Message(role=Role.ASSISTANT, content=told))

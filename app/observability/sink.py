@@ -119,6 +119,10 @@ class ObservingSink:
         described = describe_exception(error, shown_texts=())
         self._log.error("drive_crashed", run_id=run_id, tenant_id=tenant_id, exception=described)
 
+    def plugin_failed(self, tenant_id: TenantId, run_id: RunId, what: str, error: Exception) -> None:
+        described = describe_exception(error, shown_texts=())
+        self._log.error("plugin_failed", run_id=run_id, tenant_id=tenant_id, what=what, exception=described)
+
     def store_away(self, doing: str) -> None:
         self._log.warning("database_unavailable", doing=doing)
 

@@ -7,8 +7,9 @@ docs/runtime.md tells what another value does at each point.
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
+from app.agents.definition import find_callback_problem
 from app.conversation import Content
 from app.errors import ConfigurationError
 from app.ids import RunId
@@ -84,13 +85,14 @@ class LlmResponse:
 
     @property
     def text(self) -> str:
+        """All text parts, one after the other."""
         return "" if self.content is None else self.content.text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallbackSet:
     """Callbacks under one name, as an operator registers them for agents that name them. Raises ConfigurationError for
-    what is no function."""
+    what is no function, or takes other parameters."""
 
     name: str
     before_agent_callback: Given = None
@@ -103,8 +105,8 @@ class CallbackSet:
     def __post_init__(self) -> None:
         for point in CallbackPoint:
             for function in self.at(point):
-                if not callable(function):
-                    raise ConfigurationError(f"callbacks {self.name!r}: {point.field} is no function")
+                if (problem := find_callback_problem(point.field, function)) is not None:
+                    raise ConfigurationError(f"callbacks {self.name!r}: {problem}")
 
     def at(self, point: CallbackPoint) -> tuple[Callback, ...]:
         """The functions at a point, in their order."""
@@ -114,6 +116,7 @@ class CallbackSet:
         return tuple(given) if isinstance(given, list | tuple) else (cast("Callback", given),)
 
 
+@runtime_checkable
 class Callbacks(Protocol):
     """The sets of callbacks that this process has, by name."""
 

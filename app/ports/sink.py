@@ -14,6 +14,10 @@ class EventSink(Protocol):
 
     def lease_lost(self, tenant_id: TenantId, run_id: RunId) -> None: ...
 
+    def plugin_failed(self, tenant_id: TenantId, run_id: RunId, what: str, error: Exception) -> None:
+        """Something that an operator or an author wrote raised; the run's events tell its type only."""
+        ...
+
     def crashed(self, tenant_id: TenantId, run_id: RunId, error: Exception) -> None:
         """A drive met an error that nobody foresaw: logged with its type and place, never with its text."""
         ...

@@ -56,18 +56,22 @@ class ToolContext:
 
     @property
     def invocation_id(self) -> RunId:
+        """The run's id, as ADK calls it."""
         return self.run_id
 
     @property
     def agent_name(self) -> str:
+        """The agent that asked for the call."""
         return self.agent
 
     @property
     def user_id(self) -> str | None:
+        """For whom the run is; a claim of whoever submitted it."""
         return self.user
 
     @property
     def function_call_id(self) -> CallId:
+        """The call's id, minted by the loop."""
         return self.call_id
 
     async def save_artifact(self, name: str, data: bytes | str, content_type: str | None = None) -> int:

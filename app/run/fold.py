@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, assert_never
 
-from app.conversation import OUTCOME_UNKNOWN, Message, Role, ToolCall, Usage, UsageSource
+from app.conversation import NOT_MADE, OUTCOME_UNKNOWN, Message, Role, ToolCall, Usage, UsageSource
 from app.conversation.answers import unwrap_fence
 from app.events import (
     AgentTransfer,
@@ -92,7 +92,9 @@ def _apply(state: State, body: AnyEvent, at: float) -> State:
         case ToolFailed():
             settled = _settle(state, body, body.content)
             return evolve(settled, is_flagged=True) if body.signals else settled
-        case ToolRefused() | ToolIndeterminate():
+        case ToolRefused():
+            return _settle(state, body, NOT_MADE if body.content is None else body.content)
+        case ToolIndeterminate():
             return _settle(state, body, OUTCOME_UNKNOWN if body.content is None else body.content)
         case AttemptFailed():
             return _fail_attempt(state, body, at)
@@ -204,6 +206,7 @@ def _hand_over(state: State, body: AgentTransfer) -> State:
         state,
         stack=(*state.stack, body.to_agent),
         is_entered=False,
+        entered_after=state.iteration,
         calls=(),
         turn_cleared=False,
         attempts=0,

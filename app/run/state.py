@@ -81,9 +81,9 @@ class State:
     """The fold of a run's log. Times are the log's clock in epoch seconds.
 
     ``stack`` names the agents that the run has been handed to, the one that it is under last; ``is_entered``: the
-    prompt of that one is put together. ``is_passed_over``: a callback answered for it before it began. ``has_left``:
-    its callbacks have had their say after the answer. ``waiting_for`` are the questions that a suspended run waits for,
-    also those of runs below it.
+    prompt of that one is put together; ``entered_after``: the iteration before its first. ``is_passed_over``: a
+    callback answered for it before it began. ``has_left``: its callbacks have had their say after the answer.
+    ``waiting_for`` are the questions that a suspended run waits for, also those of runs below it.
 
     ``turns`` is what was said after the input. ``attempts`` counts model calls begun in this iteration, ``failures``
     those of them that failed. ``model`` is the one that was called last, ``routed_to`` the one that a router chose.
@@ -108,6 +108,7 @@ class State:
     path: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
     is_entered: bool = False
+    entered_after: int = 0
     is_passed_over: bool = False
     has_left: bool = False
     waiting_for: tuple[ApprovalId, ...] = ()

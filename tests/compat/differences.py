@@ -34,7 +34,7 @@ _CONTENT = (
         title="Result of a transfer",
         adk="`{'result': None}`",
         ours="a sentence that says who takes over",
-        why="small models go on better after words than after nothing",
+        why="the agent that takes over reads it, and text says what an empty result does not",
         rule=is_a_transfers_result,
     ),
     Difference(

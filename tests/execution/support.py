@@ -107,6 +107,7 @@ class RecordingSink:
         self.kinds: list[str] = []
         self.lost: list[RunId] = []
         self.crashes: list[Exception] = []
+        self.plugin_failures: list[tuple[str, Exception]] = []
         self.away: list[str] = []
         self.recovered_runs = 0
         self.ended = asyncio.Event()
@@ -121,6 +122,9 @@ class RecordingSink:
 
     def lease_lost(self, tenant_id: TenantId, run_id: RunId) -> None:
         self.lost.append(run_id)
+
+    def plugin_failed(self, tenant_id: TenantId, run_id: RunId, what: str, error: Exception) -> None:
+        self.plugin_failures.append((what, error))
 
     def crashed(self, tenant_id: TenantId, run_id: RunId, error: Exception) -> None:
         self.crashes.append(error)

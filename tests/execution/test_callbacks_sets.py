@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app import ConfigurationError, HookRegistry, RunState
+from app import AgentRunner, ConfigurationError, HookRegistry, RunState, ScriptedProvider
 from app.agents import Agent
 from app.events import HookRefusal
 from app.ports.callbacks import CallbackPoint, CallbackSet
@@ -99,7 +99,7 @@ async def test_a_set_may_hold_plain_functions() -> None:
 @pytest.mark.parametrize("stray", ["text", ["text"], [None], 5], ids=repr)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_set_of_what_is_no_function_can_not_be_made(point: CallbackPoint, stray: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no function"):
+    with pytest.raises(ConfigurationError, match="a callback is a function"):
         named("house", **{point.field: stray})
 
 
@@ -128,3 +128,11 @@ async def test_a_registry_of_hooks_holds_sets_too() -> None:
     house = named("house")
     registry.add_callbacks(house)
     assert (registry.callbacks("house"), registry.callbacks("garden")) == (house, None)
+
+
+async def test_a_runner_finds_the_sets_of_the_registry_that_it_was_given() -> None:
+    registry = HookRegistry()
+    registry.add_callbacks(named("house", before_agent_callback=lambda callback_context: "Closed."))
+    runner = AgentRunner(provider=ScriptedProvider({"model": [say("Open.")]}), hooks=registry)
+    run = await runner.run(Agent(name="clerk", instructions="Help.", callbacks=("house",)), "Hi", tenant="acme")
+    assert run.output == "Closed."

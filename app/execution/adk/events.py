@@ -63,8 +63,9 @@ class Event(BaseModel):
 
     @property
     def is_bookkeeping(self) -> bool:
-        """Whether it is of interest only to those who trace or count: it says nothing and reports no failure."""
-        return self.content is None and self.error_code is None
+        """Whether it is of interest only to those who trace or count: it says nothing, reports no failure, and is not
+        the end of a turn whose results are the answer."""
+        return self.content is None and self.error_code is None and not self.actions.skip_summarization
 
     def get_function_calls(self) -> list[FunctionCall]:
         """The calls that the model asks for."""

@@ -14,10 +14,12 @@ from app.errors import ConfigurationError, SessionNotFoundError
 from app.execution.adk.config import RunConfig
 from app.execution.adk.events import Event
 from app.execution.adk.handover import Handover, TextFeed
-from app.execution.adk.turns import Place, lines_of
+from app.execution.adk.turns import WAITED_FOR_BY, Place, lines_of
 from app.execution.keeping import CheckpointStore
 from app.execution.local import SilentFeed
 from app.execution.memory_sessions import InMemorySessions
+from app.execution.parts import check_parts, require_texts
+from app.execution.race import is_at_work
 from app.execution.runner import AgentRunner
 from app.execution.submission import Budget, Submission
 from app.execution.system import SystemClock
@@ -44,9 +46,9 @@ class Runner:
 
     def __init__(  # noqa: PLR0913 - the names are AgentRunner's
         self,
-        *,
         agent: Agent,
         sessions: InMemorySessions,
+        *,
         tenant: str = "default",
         provider: ModelProvider | None = None,
         models: Models | None = None,
@@ -66,6 +68,11 @@ class Runner:
         ids: IdSource | None = None,
         new_random: Callable[[], random.Random] = random.Random,
     ) -> None:
+        for name, part, kind in (("agent", agent, Agent), ("sessions", sessions, InMemorySessions)):
+            if not isinstance(part, kind):
+                raise ConfigurationError(f"{name} is of the type {kind.__name__}, not {type(part).__name__}")
+        require_texts(tenant=tenant)
+        check_parts(clock=clock)
         self.agent = agent
         self.sessions = sessions
         self._tenant = tenant
@@ -110,13 +117,23 @@ class Runner:
         (``unsupported_content``).
         """
         config = RunConfig() if run_config is None else run_config
+        if not isinstance(config, RunConfig):
+            raise ConfigurationError(f"run_config is a RunConfig, not {type(config).__name__}")
+        require_texts(user_id=user_id, session_id=session_id)
         message = _text_of(new_message)
-        await self._check_session(user_id, session_id)
+        self._check_session(user_id, session_id)
         deadline = self._deadline_of(config)
         place = Place(tenant=self._tenant, session_id=session_id, token=CancellationToken())
         handover = Handover(self._runner._new_run_id(), token=place.token, deadline=deadline, clock=self._clock)
         self._lines.join(place, config.on_session_busy)
-        asked = _Invocation(user_id=user_id, message=message, config=config, place=place, deadline=deadline)
+        asked = _Invocation(
+            user_id=user_id,
+            message=message,
+            config=config,
+            place=place,
+            deadline=deadline,
+            is_waited_for=is_at_work(),
+        )
         running = self._begin(asked, handover)
         try:
             while (event := await handover.take()) is not None:
@@ -145,13 +162,17 @@ class Runner:
         """Waits for the session's turn, and drives the run to its end. One whose time is over does not wait longer; one
         that nobody reads any more is not begun."""
         place = asked.place
+        WAITED_FOR_BY.set((*(WAITED_FOR_BY.get() if asked.is_waited_for else ()), place))
         await handover.wait_for(place.turn)
+        while not (place.turn.is_set() or place.token.is_cancelled or self._is_late(asked)):
+            # The machine's clock was set back meanwhile.
+            await handover.wait_for(place.turn)
         if place.token.is_cancelled and not handover.is_left:
             # Interrupted, as all before it were: the order stays, and it won't be long.
             await place.turn.wait()
         if handover.is_left:
             return
-        await self._check_session(asked.user_id, place.session_id)
+        self._check_session(asked.user_id, place.session_id)
         submission = Submission(
             agent=self.agent.model_copy(update={"max_llm_calls": asked.config.llm_calls_for(self.agent)}),
             input=asked.message,
@@ -170,13 +191,13 @@ class Runner:
         feed = TextFeed(handover) if asked.config.streaming_mode == "sse" else SilentFeed()
         await self._runner._carry_out(submission, sessions=self.sessions, listener=handover.put, feed=feed)
 
-    async def _check_session(self, user_id: str, session_id: str) -> None:
+    def _check_session(self, user_id: str, session_id: str) -> None:
         """Raises SessionNotFoundError."""
-        found = await self.sessions.get_session(
-            session_id=session_id, user_id=user_id, app_name=self.agent.name, tenant=self._tenant
-        )
-        if found is None:
+        if self.sessions._find(self._tenant, session_id, user_id, self.agent.name) is None:
             raise SessionNotFoundError(f"there is no session {session_id!r} of this user with {self.agent.name}")
+
+    def _is_late(self, asked: "_Invocation") -> bool:
+        return asked.deadline is not None and asked.deadline.has_passed(self._clock.now())
 
     def _deadline_of(self, config: RunConfig) -> Deadline | None:
         seconds = config.timeout_seconds
@@ -185,17 +206,26 @@ class Runner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Invocation:
-    """What was asked for."""
+    """What was asked for. ``is_waited_for``: by the work of another run, which waits for the end of this one."""
 
     user_id: str
     message: str
     config: RunConfig
     place: Place
     deadline: Deadline | None
+    is_waited_for: bool
 
 
 def _text_of(message: object) -> str:
-    """The message as text. Raises ConfigurationError (``unsupported_content``) for anything else."""
+    """The message as text. Raises ConfigurationError for one that says nothing, and (``unsupported_content``) for what
+    is no text."""
+    text = _only_text_of(message)
+    if not text.strip():
+        raise ConfigurationError("the message says nothing")
+    return text
+
+
+def _only_text_of(message: object) -> str:
     if isinstance(message, str):
         return message
     if not isinstance(message, Content) or message.role != "user":

@@ -1,12 +1,14 @@
 """Whose turn it is: the runs of one session go one after the other, in the order in which they were asked for."""
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from app.errors import SessionBusyError
 from app.execution.adk.config import OnSessionBusy
+from app.execution.race import is_at_work
 from app.ports.cancellation import CancellationToken
 
 INTERRUPTED: Final = "interrupted by a newer message of the session"
@@ -22,6 +24,10 @@ class Place:
     turn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+# The places of the runs that wait for the work that is going on here.
+WAITED_FOR_BY: Final[ContextVar[tuple[Place, ...]]] = ContextVar("waited_for_by", default=())
+
+
 class Lines:
     """Every session's runs that have not ended, in order. Runners that share sessions share their lines."""
 
@@ -29,10 +35,13 @@ class Lines:
         self._places: dict[tuple[str, str], list[Place]] = {}
 
     def join(self, place: Place, on_busy: OnSessionBusy) -> None:
-        """Takes the place at the end. Raises SessionBusyError where the caller does not want to wait."""
+        """Takes the place at the end. Raises SessionBusyError where the caller does not want to wait, or would wait for
+        ever."""
         before = self._places.get((place.tenant, place.session_id), [])
         if before and on_busy == "reject":
             raise SessionBusyError(f"the session {place.session_id} has a run that has not ended")
+        if on_busy == "enqueue" and is_at_work() and any(waiting in before for waiting in WAITED_FOR_BY.get()):
+            raise SessionBusyError(f"a run of the session {place.session_id} waits for this one, which waits for it")
         if on_busy == "interrupt":
             for other in before:
                 other.token.cancel(INTERRUPTED)

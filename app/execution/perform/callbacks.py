@@ -34,6 +34,10 @@ from app.ports.callbacks import CallbackContext, CallbackPoint, LlmResponse
 from app.ports.tools import ToolContext
 
 
+class Misused(TypeError):
+    """A callback did what it can't. What we say of it names types and nothing else, so it can be told."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
     """What came of asking: the value that is used (None: none), whose it is, the events so far, and whether they settle
@@ -108,7 +112,7 @@ async def _ask_one(
             _expect_unchanged(arguments, given)
             value = _read(point, value)
             if not is_storable(state):
-                raise TypeError("what a callback leaves in its state is JSON")
+                raise Misused("what a callback leaves in its state is JSON")
     except CancelledError as error:
         return Said(callback=callback.name, events=(_cancelled(context, callback.name, error),), stops=True)
     except Exception as error:  # noqa: BLE001 - fails closed, by name
@@ -134,12 +138,12 @@ async def _call(context: DriveContext, callback: NamedCallback, arguments: dict[
 def _expect_unchanged(before: dict[str, Any], after: dict[str, Any]) -> None:
     for name in _COPIED.intersection(before):
         if before[name] != after[name]:
-            raise TypeError(f"a callback returns what shall be used; {name} can't be changed in place")
+            raise Misused(f"a callback returns what shall be used; {name} can't be changed in place")
 
 
 def _read(point: CallbackPoint, value: Any) -> Any:
     """The value in the loop's own terms: text at an agent's border, a response at a model's, text at a tool's. Raises
-    TypeError for what can't be used there."""
+    Misused for what can't be used there."""
     if value is None:
         return None
     if point in (CallbackPoint.BEFORE_TOOL, CallbackPoint.AFTER_TOOL):
@@ -148,15 +152,15 @@ def _read(point: CallbackPoint, value: Any) -> Any:
         value = Content.of_text(value, role="model")
     if point in (CallbackPoint.BEFORE_AGENT, CallbackPoint.AFTER_AGENT):
         if not isinstance(value, Content) or value.function_calls or value.function_responses:
-            raise TypeError(f"at {point.value} a callback answers with text, not with a {type(value).__name__}")
+            raise Misused(f"at {point.value} a callback answers with text, not with a {type(value).__name__}")
         return replace_surrogates(value.text)
     if isinstance(value, Content):
         value = LlmResponse(content=value)
     if not isinstance(value, LlmResponse):
-        raise TypeError(f"at {point.value} a callback answers with a response, not with a {type(value).__name__}")
+        raise Misused(f"at {point.value} a callback answers with a response, not with a {type(value).__name__}")
     content = value.content or Content()
     if content.function_responses or not all(is_storable(call.args) for call in content.function_calls):
-        raise TypeError("a response holds text, and calls whose arguments are JSON")
+        raise Misused("a response holds text, and calls whose arguments are JSON")
     return value
 
 
@@ -192,7 +196,8 @@ def override(
 
 
 def _failure(context: DriveContext, name: str, point: CallbackPoint, error: Exception) -> HookRefusal:
-    """Its type only: what a foreign error says may hold anything."""
+    """Its type only: what a foreign error says may hold anything. Whoever runs the process can find the place."""
+    context.runtime.sink.plugin_failed(context.lease.tenant_id, context.lease.run_id, f"callback {name}", error)
     # What would have ended more than the callback comes wrapped.
     is_wrapped = not isinstance(error.__cause__, Exception | None)
     kind = type(error.__cause__ if is_wrapped else error).__name__
@@ -200,7 +205,7 @@ def _failure(context: DriveContext, name: str, point: CallbackPoint, error: Exce
         hook=replace_surrogates(name),
         point=point.value,
         code="callback_failed",
-        detail=f"{point.value}: {kind}",
+        detail=f"{point.value}: {error if isinstance(error, Misused) else kind}",
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )

@@ -1,12 +1,12 @@
 """One call of one tool, from the callbacks before it to the events that tell what became of it."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.agents import ToolFailurePolicy
 from app.conversation import OUTCOME_UNKNOWN, replace_surrogates
-from app.errors import CancelledError, LeaseLost, ToolExecutionError
+from app.errors import CancelledError, ToolExecutionError
 from app.events import (
     AnyEvent,
     AttemptFailed,
@@ -125,8 +125,6 @@ class Dispatch:
         work = _call(self._tool, self._call.arguments or {}, self._given, self._state)
         try:
             outcome = await context.racetrack.race(work, context.bounds(min(ceilings, default=None)))
-        except LeaseLost:
-            raise
         except CancelledError as error:
             # What ends the run is the cancel, also where a tool's failure would.
             return (*await self._failed(error, fatal=False), self._cancelled_by_tool(error))
@@ -190,7 +188,8 @@ class Dispatch:
         return await ask_callbacks(
             self._context,
             point,
-            tool=self._tool,
+            # Its own copy: what a callback makes of a declaration is no other run's.
+            tool=replace(self._tool, declaration=self._tool.declaration.model_copy(deep=True)),
             args=self._call.arguments or {},
             tool_context=self._given,
             **arguments,
@@ -198,31 +197,39 @@ class Dispatch:
 
     async def _succeeded(self, returned: str) -> tuple[AnyEvent, ...]:
         replaced: tuple[AnyEvent, ...] = ()
+        said = Said()
         if self._context.callbacks_at(CallbackPoint.AFTER_TOOL):
             said = await self._ask(CallbackPoint.AFTER_TOOL, tool_response=parse_result(returned))
-            try:
-                self._state.check()
-            except ToolExecutionError as error:
-                return await self._failed(error)
-            if said.value is not None:
-                point = CallbackPoint.AFTER_TOOL
-                told = override(
-                    self._context, point, said, before=returned, after=said.value, iteration=self._iteration
-                )
-                returned, replaced = said.value, (told,)
-            if said.stops:
-                # The call was made: what it said is on record, and then what ends the run.
-                return (*await self._results(returned), *said.events)
+        try:
+            self._settle()
+        except ToolExecutionError as error:
+            return await self._failed(error)
+        if said.value is not None:
+            point = CallbackPoint.AFTER_TOOL
+            told = override(self._context, point, said, before=returned, after=said.value, iteration=self._iteration)
+            returned, replaced = said.value, (told,)
+        if said.stops:
+            # The call was made: what it said is on record, and then what ends the run.
+            return (*await self._results(returned), *said.events)
         if (stray := self._stray_target()) is not None:
             nobody = ToolExecutionError(f"there is no agent {stray!r} to hand over to", code="unknown_agent")
             return (*replaced, *await self._failed(nobody))
         return (*replaced, *await self._results(returned))
 
+    def _settle(self) -> None:
+        """What the call changed and asked for, as it stands: something of it may still run, and come too late. Raises
+        ToolExecutionError for state that a log can't hold."""
+        self._state.check()
+        self._changed = self._changes()
+        self._asked = copy.copy(self._given.actions)
+
     def _stray_target(self) -> str | None:
         """Whom the call asks for that it can't have."""
-        wanted = self._given.actions.transfer_to_agent
+        wanted: object = self._asked.transfer_to_agent
         targets = self._context.acting.role.member.targets
-        return None if wanted is None or wanted in targets else str(wanted)
+        if wanted is None or (isinstance(wanted, str) and wanted in targets):
+            return None
+        return wanted if isinstance(wanted, str) else type(wanted).__name__
 
     async def _results(self, returned: str) -> tuple[AnyEvent, ...]:
         told = await self._tell(returned)
@@ -237,17 +244,17 @@ class Dispatch:
             iteration=self._iteration,
             author=self._context.agent.name,
         )
-        return (*self._changes(), *told.before, result, *told.after, *checked, *self._nobody_above())
+        return (*self._changed, *told.before, result, *told.after, *checked, *self._nobody_above())
 
     async def _as_answer(self, told: "_Told") -> tuple[str | None, tuple[AnyEvent, ...]]:
         """The result as the run's answer, where the call asks for that: judged as any answer is."""
-        if not self._given.actions.skip_summarization or told.after:
+        if not self._asked.skip_summarization or told.after:
             return None, ()
         answer = await check_answer(self._context, told.whole)
         return None if answer.stops else answer.content, answer.events
 
     def _actions(self) -> Actions:
-        asked, parent = self._given.actions, self._context.acting.role.member.parent
+        asked, parent = self._asked, self._context.acting.role.member.parent
         escalates = bool(asked.escalate) and parent is not None
         return Actions(
             transfer_to_agent=asked.transfer_to_agent or (parent if escalates else None),
@@ -257,7 +264,7 @@ class Dispatch:
 
     def _nobody_above(self) -> tuple[Warned, ...]:
         member = self._context.acting.role.member
-        if not self._given.actions.escalate or member.parent is not None:
+        if not self._asked.escalate or member.parent is not None:
             return ()
         detail = f"{self._call.name} escalates, and nobody is above {member.agent.name}"
         return (Warned(code="nobody_above", detail=detail, iteration=self._iteration, author=member.agent.name),)

@@ -120,6 +120,8 @@ def last_words(context: DriveContext, state: State, cause: Cause) -> tuple[AnyEv
         model_calls=state.model_calls,
         tool_calls=state.tool_calls,
         cost=state.cost,
+        # Where there is no answer, why there is none is what a reader is told.
+        final=cause.code is not None,
         iteration=iteration,
         author=author,
     )

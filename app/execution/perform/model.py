@@ -113,8 +113,9 @@ def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent
 def _request(
     context: DriveContext, ready: ReadyPrompt, messages: tuple[Message, ...], command: CallModel
 ) -> ModelRequest:
-    choice = context.agent.tool_choice
+    choice, state = context.agent.tool_choice, context.journal.state
     is_forced = choice in context.agent.tools
+    is_first = command.iteration == state.entered_after + 1 and state.stack.count(context.agent.name) <= 1
     return ModelRequest(
         tenant_id=context.record.tenant_id,
         run_id=context.record.run_id,
@@ -122,8 +123,8 @@ def _request(
         model=ready.model,
         messages=messages,
         tools=ready.prompt.declarations,
-        # A forced tool is forced for the first call only: the next one has its result to talk about.
-        tool_choice="auto" if is_forced and command.iteration > 1 else choice,
+        # A forced tool is forced for the agent's first call only: the next one has its result to talk about.
+        tool_choice="auto" if is_forced and not is_first else choice,
         fingerprint=ready.prompt.fingerprint,
         prefix_length=len(ready.prompt.prefix),
         max_output_tokens=command.max_output_tokens,
@@ -292,8 +293,7 @@ async def _take(
         first_token_seconds=_seconds(timing.first_token_seconds),
         generation_seconds=_seconds(timing.generation_seconds),
         cost=context.cost_of(ready.full_model, response.usage),
-        # A cut answer is never shown as a whole one.
-        final=not (response.tool_calls or answer.stops or response.stop_reason is StopReason.LENGTH),
+        final=_is_answer(response, answer),
         iteration=command.iteration,
         author=context.agent.name,
     )
@@ -303,6 +303,12 @@ async def _take(
         refused = output_spent(context.spec, context.journal.state, context.purse.shared())
         return (*before, responded, *answer.events, refused)
     return (*before, responded, *answer.events)
+
+
+def _is_answer(response: ModelResponse, answer: Answer) -> bool:
+    """Whether it is what a reader is shown. A cut answer is never shown as a whole one, and an empty one is none."""
+    is_whole = response.stop_reason is not StopReason.LENGTH
+    return bool(answer.content) and is_whole and not (response.tool_calls or answer.stops)
 
 
 def _seconds(measured: float) -> float:

@@ -50,7 +50,7 @@ async def _pass_over(context: DriveContext, said: Said) -> tuple[AnyEvent, ...]:
         stop_reason=StopReason.STOP,
         usage=Usage(),
         callback=told.callback,
-        final=not answer.stops,
+        final=bool(answer.content) and not answer.stops,
         iteration=iteration,
         author=author,
     )

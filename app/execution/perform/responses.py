@@ -57,7 +57,7 @@ async def stand_in(context: DriveContext, command: CallModel, said: Said) -> tup
         stop_reason=StopReason.TOOL_CALLS if calls else StopReason.STOP,
         usage=Usage(),
         callback=told.callback,
-        final=not (calls or answer.stops),
+        final=bool(answer.content) and not (calls or answer.stops),
         iteration=iteration,
         author=context.agent.name,
     )

@@ -28,10 +28,11 @@ def may_repeat(spec: RunSpec, name: str) -> bool:
 
 def next_dispatch(spec: RunSpec, state: State) -> DispatchTool | DispatchTools:
     """The next open call; together with those right after it where all of them may be out at once. A call that goes
-    out again goes alone."""
+    out again goes alone, unless it goes back into a run that it has begun."""
     group: list[CallProgress] = []
     for progress in state.open_calls[: spec.agent.concurrency.max_concurrent_tools]:
-        if progress.dispatches > 0 or progress.call.name not in spec.parallel_safe:
+        is_again = progress.dispatches > 0 and progress.child_run_id is None
+        if is_again or progress.call.name not in spec.parallel_safe:
             break
         group.append(progress)
     if len(group) < 2:

@@ -9,7 +9,8 @@ import pytest
 
 from app.conversation import Content, FunctionCall, FunctionResponse, Part
 from app.errors import ConfigurationError, SessionNotFoundError
-from app.execution.adk import Event
+from app.execution.adk import Event, Runner
+from app.execution.memory_sessions import InMemorySessions
 from app.execution.runner import AgentRunner
 from app.hooks import LengthGuard
 from app.providers import ScriptedDelta, ScriptedError, ScriptedStep
@@ -25,6 +26,12 @@ CLERK = clerk(tools=("pay",))
 def paying(*tools: Any, **fields: Any) -> Conversation:
     """The model asks for one call, and answers."""
     return Conversation(CLERK, script(call("pay"), say("Paid.")), *tools, **fields)
+
+
+def test_agent_and_sessions_may_be_given_by_their_place() -> None:
+    sessions = InMemorySessions()
+    runner = Runner(clerk(), sessions, provider=script())
+    assert (runner.agent, runner.sessions) == (clerk(), sessions)
 
 
 async def test_every_stored_event_is_told_once_and_in_order() -> None:
