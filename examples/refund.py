@@ -23,6 +23,16 @@ The body of ``PUT /agents/desk`` is then::
      "tools": ["look_up_case", "read_policy", "refund"], "callbacks": ["refund_desk"],
      "max_llm_calls": 8, "on_indeterminate": "surface"}
 
+The token goes into the state of a session, where callbacks see it and the model does not. It is the SHA-256 HMAC of
+the case's id, in hex, under ``EXAMPLE_REFUND_SECRET`` (of the service; "a secret of the approvers" without one)::
+
+    TOKEN=$(printf C-7 | openssl dgst -sha256 -hmac "a secret of the approvers" -r | cut -d " " -f 1)
+
+The bodies of ``POST /sessions`` and, with the id that it answers, of ``POST /runs`` are::
+
+    {"agent": "desk", "user": "ada", "state": {"approval_token": "<TOKEN>"}}
+    {"agent": "desk", "input": "Refund case C-7.", "session_id": "<id>"}
+
 Four bounds for four ways to fail. ``max_llm_calls`` limits steps of reasoning, and nothing else. The tool's own timeout
 limits a payment API that hangs. The callback stands before the side effect: no cap on model calls would make an
 unauthorized refund any less of one. And a refund whose outcome nobody knows is told as unknown, and never made twice.

@@ -75,6 +75,21 @@ def test_the_run_without_a_server_answers_and_the_dry_run_shows_the_layers(outpu
     assert "== conversation" in outputs[5]
 
 
+def test_the_conversation_keeps_what_was_said(outputs: list[str]) -> None:
+    assert '"state":"completed"' in outputs[7]
+    assert '"role":"user","content":"My name is Ada."' in outputs[7]
+
+
+def test_the_artifact_comes_back_as_it_was_sent(outputs: list[str]) -> None:
+    assert '"version":1' in outputs[8]
+    assert outputs[8].strip().endswith("Ada likes lighthouses.")
+
+
+def test_the_team_is_stored(outputs: list[str]) -> None:
+    assert '"sub_agents":[{"agent":"greeter","mode":"tool","tools":null}]' in outputs[9]
+    assert '"name":"desk"' in outputs[9]
+
+
 async def test_the_library_example_runs() -> None:
     [example] = _blocks("python")
     body = "\n".join(f"    {line}" for line in example.splitlines())
