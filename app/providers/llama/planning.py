@@ -1,0 +1,107 @@
+"""What goes into the next call of ``llama_decode``. Pure.
+
+Rules, each measured: (1) rows of those who generate and rows of prompts never share a call: the attention of a mixed
+one is half as fast; (2) a chunk of a prompt is a multiple of 64 tokens, while somebody generates as long as fits into
+the target time; (3) between two chunks those who generate take several steps, so the gap that a reader sees most
+stays short; (4) short rests of prompts, as of requests that share a long prefix, go together in one call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+TILE_TOKENS: Final = 64
+# Forced tokens that may stand in a step of those who generate; more are evaluated like a prompt.
+MOST_FORCED_TOKENS: Final = 16
+_SMOOTHING: Final = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """One sequence: how many of its tokens wait to be evaluated, and whether its answer has begun."""
+
+    slot: int
+    pending: int
+    is_generating: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feed:
+    """So many of a sequence's next tokens go into the call."""
+
+    slot: int
+    count: int
+
+
+class StepPlanner:
+    """Decides call by call, and learns the speed of prompts from what it is told."""
+
+    def __init__(self, *, batch_tokens: int, target_seconds: float = 0.275, steps_between_chunks: int = 3) -> None:
+        self._batch_tokens = batch_tokens
+        self._target_seconds = target_seconds
+        self._steps_between_chunks = steps_between_chunks
+        self._tokens_per_second: float | None = None
+        self._steps_since_chunk = 0
+        self._rests_were_last = False
+
+    def plan(self, lanes: Sequence[Lane]) -> tuple[Feed, ...]:
+        """The next call; empty when nothing waits. ``lanes`` stand in the order of their arrival."""
+        steps = [lane for lane in lanes if lane.is_generating and 0 < lane.pending <= MOST_FORCED_TOKENS]
+        prompts = [lane for lane in lanes if lane.pending and lane not in steps]
+        if steps and not (prompts and self._steps_since_chunk >= self._steps_between_chunks):
+            self._steps_since_chunk += 1
+            return self._together(steps, self._batch_tokens)
+        self._steps_since_chunk = 0
+        return self._plan_prompts(prompts, self._chunk_tokens() if steps else self._batch_tokens)
+
+    def measured(self, tokens: int, seconds: float) -> None:
+        """A call with so many tokens of prompts took so long."""
+        if tokens < TILE_TOKENS or seconds <= 0:
+            return
+        rate = tokens / seconds
+        before = self._tokens_per_second
+        self._tokens_per_second = rate if before is None else before + _SMOOTHING * (rate - before)
+
+    def _chunk_tokens(self) -> int:
+        rate = self._tokens_per_second
+        tiles = 1 if rate is None else int(self._target_seconds * rate / TILE_TOKENS)
+        return max(TILE_TOKENS, min(tiles * TILE_TOKENS, self._batch_tokens))
+
+    def _plan_prompts(self, prompts: Sequence[Lane], most: int) -> tuple[Feed, ...]:
+        rests = [lane for lane in prompts if lane.pending <= TILE_TOKENS]
+        longs = [lane for lane in prompts if lane.pending > TILE_TOKENS]
+        if rests and not (longs and self._rests_were_last):
+            self._rests_were_last = True
+            return self._together(rests, most)
+        self._rests_were_last = False
+        return tuple(Feed(slot=lane.slot, count=min(lane.pending, most)) for lane in longs[:1])
+
+    @staticmethod
+    def _together(lanes: Sequence[Lane], most: int) -> tuple[Feed, ...]:
+        feeds: list[Feed] = []
+        for lane in lanes:
+            if lane.pending <= most:
+                feeds.append(Feed(slot=lane.slot, count=lane.pending))
+                most -= lane.pending
+        return tuple(feeds)
+
+
+class StrictPlanner:
+    """One sequence alone, in calls that end on multiples of 64: equal requests are added up in an equal order.
+
+    The sequence has to begin at a multiple of 64; what is left at the end is a call of its own.
+    """
+
+    def __init__(self, *, batch_tokens: int) -> None:
+        self._batch_tokens = batch_tokens
+
+    def plan(self, lanes: Sequence[Lane]) -> tuple[Feed, ...]:
+        """The next call; empty when nothing waits."""
+        return tuple(Feed(slot=lane.slot, count=self._count(lane)) for lane in lanes[:1] if lane.pending)
+
+    def measured(self, tokens: int, seconds: float) -> None:
+        """Changes nothing: what a call holds must not depend on time."""
+
+    def _count(self, lane: Lane) -> int:
+        whole = lane.pending // TILE_TOKENS * TILE_TOKENS
+        return min(whole, self._batch_tokens) or lane.pending
