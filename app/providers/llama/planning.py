@@ -3,7 +3,8 @@
 Rules, each measured: (1) rows of those who generate and rows of prompts never share a call: the attention of a mixed
 one is half as fast; (2) a chunk of a prompt is a multiple of 64 tokens, while somebody generates as long as fits into
 the target time; (3) between two chunks those who generate take several steps, so the gap that a reader sees most
-stays short; (4) short rests of prompts, as of requests that share a long prefix, go together in one call.
+stays short; (4) short rests of prompts, as of requests that share a long prefix, go together in one call, and
+at once where they are at least as many as those who generate.
 """
 
 from collections.abc import Sequence
@@ -48,7 +49,9 @@ class StepPlanner:
         """The next call; empty when nothing waits. ``lanes`` stand in the order of their arrival."""
         steps = [lane for lane in lanes if lane.is_generating and 0 < lane.pending <= MOST_FORCED_TOKENS]
         prompts = [lane for lane in lanes if lane.pending and lane not in steps]
-        if steps and not (prompts and self._steps_since_chunk >= self._steps_between_chunks):
+        rests = sum(lane.pending <= TILE_TOKENS for lane in prompts)
+        is_due = self._steps_since_chunk >= self._steps_between_chunks or rests >= max(1, len(steps))
+        if steps and not (prompts and is_due):
             self._steps_since_chunk += 1
             return self._together(steps, self._batch_tokens)
         self._steps_since_chunk = 0

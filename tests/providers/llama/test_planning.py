@@ -73,6 +73,13 @@ def test_many_forced_tokens_are_evaluated_like_a_prompt() -> None:
     assert sizes(planner.plan([step(0), step(1, 17)])) == {1: 17}
 
 
+def test_many_short_rests_do_not_wait_for_few_who_generate() -> None:
+    lanes = [step(0), step(1), prompt(2, 30), prompt(3, 30)]
+
+    assert sizes(StepPlanner(batch_tokens=512).plan(lanes)) == {2: 30, 3: 30}
+    assert sizes(StepPlanner(batch_tokens=512).plan(lanes[:3])) == {0: 1, 1: 1}
+
+
 @given(lanes=LANES)
 def test_no_call_is_too_long_nor_empty_while_something_waits(lanes: list[Lane]) -> None:
     feeds = StepPlanner(batch_tokens=512).plan(lanes)
