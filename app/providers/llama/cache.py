@@ -62,7 +62,9 @@ class CellContext(Protocol):
 
 
 class Snapshots(Protocol):
-    """Stored prefixes that outlive the process."""
+    """Stored prefixes that outlive the process, in at most ``budget_bytes``."""
+
+    budget_bytes: int
 
     def write(self, stretch: Stretch[bytearray]) -> None: ...
 
@@ -218,6 +220,9 @@ class Cache:
     def _shrink(self) -> None:
         forgotten = self._tree.shrink()
         self.totals.forgotten += len(forgotten)
+        if self._snapshots is not None:
+            # Also what is in memory only: it may be waiting to be written.
+            self._snapshots.remove([*forgotten, *self._tree.shrink_disk(self._snapshots.budget_bytes)])
 
     def _copy(self, source: int, target: int, start: int, end: int) -> None:
         self._ledger.copy(source, target, start, end)

@@ -4,22 +4,34 @@ A cell holds one evaluated token and belongs to every sequence that was copied f
 free again when the last of them has let it go.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """Cells that were filled one after the other by one sequence, and what part of them each sequence holds."""
+    """Cells that were filled one after the other by one sequence, and what ranges of them each sequence holds."""
 
-    holders: dict[int, tuple[int, int]] = field(default_factory=dict)
+    holders: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def size(self) -> int:
         """How many cells somebody holds: the length of the union of the ranges."""
         covered, total = 0, 0
-        for start, end in sorted(self.holders.values()):
+        for start, end in sorted(held for ranges in self.holders.values() for held in ranges):
             total += max(0, end - max(start, covered))
             covered = max(covered, end)
         return total
+
+
+def _clip(ranges: Iterable[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    clipped = ((max(low, start), min(high, end)) for low, high in ranges)
+    return [(low, high) for low, high in clipped if low < high]
+
+
+def _merge(ranges: list[tuple[int, int]]) -> None:
+    """Joins the last two ranges where they touch: who grows by single tokens has one range, not hundreds."""
+    if len(ranges) > 1 and ranges[-2][1] == ranges[-1][0]:
+        ranges[-2:] = [(ranges[-2][0], ranges[-1][1])]
 
 
 class CellLedger:
@@ -54,10 +66,10 @@ class CellLedger:
         runs = self._runs.setdefault(sequence, [])
         last = runs[-1] if runs else None
         if last is not None and len(last.holders) == 1:
-            first, _ = last.holders[sequence]
-            last.holders[sequence] = (first, end)
+            last.holders[sequence].append((start, end))
+            _merge(last.holders[sequence])
         else:
-            runs.append(_Run(holders={sequence: (start, end)}))
+            runs.append(_Run(holders={sequence: [(start, end)]}))
         self._used += end - start
 
     def copy(self, source: int, target: int, start: int, end: int) -> None:
@@ -68,13 +80,13 @@ class CellLedger:
         self._extend(target, start, end)
         runs = self._runs.setdefault(target, [])
         for run in self._runs[source]:
-            low, high = run.holders[source]
-            low, high = max(low, start), min(high, end)
-            if low < high:
-                held = run.holders.get(target)
-                run.holders[target] = (low if held is None else held[0], high)
-                if held is None:
-                    runs.append(run)
+            taken = _clip(run.holders[source], start, end)
+            if not taken:
+                continue
+            if target not in run.holders:
+                runs.append(run)
+            run.holders.setdefault(target, []).extend(taken)
+            _merge(run.holders[target])
 
     def cut(self, sequence: int, length: int) -> None:
         """Lets go of the positions from ``length`` on."""
@@ -84,9 +96,9 @@ class CellLedger:
         kept: list[_Run] = []
         for run in self._runs[sequence]:
             before = run.size()
-            low, high = run.holders.pop(sequence)
-            if low < length:
-                run.holders[sequence] = (low, min(high, length))
+            left = _clip(run.holders.pop(sequence), 0, length)
+            if left:
+                run.holders[sequence] = left
                 kept.append(run)
             self._used -= before - run.size()
         if length <= first:

@@ -20,7 +20,7 @@ TokensT = TypeVar("TokensT", list[int], tuple[int, ...])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Who may find what: nothing is shared between two scopes. ``owner`` is a tenant, or a word for all of them.
+    """Who may find what: nothing is shared between two scopes. ``owner`` is a tenant.
 
     ``kind`` parts states that are not bitwise alike: those of the deterministic context from those of the shared one.
     """
@@ -160,18 +160,23 @@ class PrefixTree(Generic[StateT]):
         return forgotten
 
     def shrink_disk(self, budget_bytes: int) -> list[Stretch[StateT]]:
-        """Forgets leaves that are on disk until the others take at most so many bytes there. Returns the forgotten."""
-        forgotten: list[Stretch[StateT]] = []
+        """Takes leaves from the disk, least lately used first, until the rest takes at most so many bytes there.
+
+        Returns those, whose files have to be removed; what is not in memory either is forgotten.
+        """
+        removed: list[Stretch[StateT]] = []
         on_disk = sum(stretch.size_bytes for stretch in self._stretches if stretch.is_on_disk)
         while on_disk > budget_bytes:
             leaves = [each for each in self._stretches if each.is_on_disk and not each.children and not each.pins]
             if not leaves:
                 break
             oldest = min(leaves, key=_last_use)
-            self._forget(oldest)
-            forgotten.append(oldest)
+            oldest.is_on_disk = False
+            if oldest.state is None:
+                self._forget(oldest)
+            removed.append(oldest)
             on_disk -= oldest.size_bytes
-        return forgotten
+        return removed
 
     @staticmethod
     def _may_leave_memory(stretch: Stretch[StateT]) -> bool:

@@ -61,7 +61,7 @@ class LedgerAgainstCells(RuleBasedStateMachine):
         assert [self.ledger.length(sequence) for sequence in range(5)] == [self.end(n) for n in range(5)]
 
 
-LedgerAgainstCells.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+LedgerAgainstCells.TestCase.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
 test_the_ledger_counts_cells_as_the_cache_does = LedgerAgainstCells.TestCase
 
 
