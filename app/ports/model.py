@@ -17,6 +17,7 @@ class ModelRequest:
     ``model`` is the name after ``provider:``. ``tool_choice`` is ``auto``, ``none`` or a tool's name.
     ``max_output_tokens`` is a ceiling at which generation stops with ``StopReason.LENGTH``; None leaves it to the
     provider. ``output_schema`` is a JSON Schema that the answer has to satisfy, where the provider can enforce it.
+    ``deterministic``: the same request is to give the same tokens, whatever runs beside it.
     """
 
     tenant_id: TenantId
@@ -31,6 +32,7 @@ class ModelRequest:
     prefix_length: int = 0
     max_output_tokens: int | None = None
     iteration: int = 1
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,12 @@ def small_llama() -> Iterator[LlamaProvider]:
 
 
 @pytest.fixture(scope="session")
+def single_llama() -> Iterator[LlamaProvider]:
+    """Answers one request after the other."""
+    yield from _started(LlamaConfig(context_tokens=1024, slots=1))
+
+
+@pytest.fixture(scope="session")
 def library() -> Library:
     return load_library()
 

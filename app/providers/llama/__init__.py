@@ -1,4 +1,4 @@
-"""A GGUF model in this process, through llama.cpp. One sequence at a time."""
+"""A GGUF model in this process, through llama.cpp: many requests at once, every equal beginning evaluated once."""
 
 from app.providers.llama.config import LlamaConfig, find_default_model
 from app.providers.llama.engine import EngineCounters

@@ -6,6 +6,8 @@ text and the calls are the same however the output is cut into pieces.
 
 import json
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from app.conversation import ToolCall
@@ -13,9 +15,36 @@ from app.ids import CallId
 
 CALL_OPEN: Final = "<tool_call>"
 CALL_CLOSE: Final = "</tool_call>"
+# Around the text of a token that opens or closes a call, while an answer is read: a model may write about the mark
+# without making a call, and only the token makes one. No text that a model writes has this character.
+_EDGE: Final = "\0"
 # The name of a call in which none can be read. No tool can have it: names don't begin with a bracket.
 UNREADABLE_CALL: Final = "(unreadable)"
 _NAME: Final = re.compile(r'"name"\s*:\s*"([^"\\]{1,64})"')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallMarkers:
+    """How the beginning and the end of a call look in a model's output. ``are_tokens``: each is a token of its own."""
+
+    open: str = CALL_OPEN
+    close: str = CALL_CLOSE
+    are_tokens: bool = False
+
+    @staticmethod
+    def of_vocabulary(special_texts: Collection[str]) -> "CallMarkers":
+        """Those of a model with these special tokens."""
+        if CALL_OPEN not in special_texts or CALL_CLOSE not in special_texts:
+            return CallMarkers()
+        return CallMarkers(
+            open=f"{_EDGE}{CALL_OPEN}{_EDGE}", close=f"{_EDGE}{CALL_CLOSE}{_EDGE}",
+            are_tokens=True,
+        )  # fmt: skip
+
+    @staticmethod
+    def bare(marker: str) -> str:
+        """A marker as the vocabulary spells it."""
+        return marker.strip(_EDGE)
 
 
 class CallFilter:
@@ -25,7 +54,8 @@ class CallFilter:
     space around calls belongs to them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, markers: CallMarkers | None = None) -> None:
+        self._markers = markers or CallMarkers()
         self._buffer = ""
         self._in_call = False
         self._drop_space = False
@@ -54,7 +84,7 @@ class CallFilter:
 
     def _advance(self, shown: list[str]) -> bool:
         """Settles one more stretch of the buffer; False when more output is needed to go on."""
-        marker = CALL_CLOSE if self._in_call else CALL_OPEN
+        marker = self._markers.close if self._in_call else self._markers.open
         before, found, rest = self._buffer.partition(marker)
         if found and self._in_call:
             self._bodies.append(before)
@@ -63,7 +93,7 @@ class CallFilter:
             shown.append(self._after_call(before.rstrip()))
             self._in_call = True
         elif not self._in_call:
-            safe = len(before) - _held_back(before)
+            safe = len(before) - _held_back(before, self._markers.open)
             shown.append(self._after_call(before[:safe]))
             rest = before[safe:]
         if found or not self._in_call:
@@ -77,10 +107,10 @@ class CallFilter:
         return text
 
 
-def _held_back(text: str) -> int:
+def _held_back(text: str, marker: str) -> int:
     """How many characters at the end may belong to a call: white space, and what may be the start of the marker."""
-    longest = min(len(text), len(CALL_OPEN) - 1)
-    start = next((size for size in range(longest, 0, -1) if CALL_OPEN.startswith(text[-size:])), 0)
+    longest = min(len(text), len(marker) - 1)
+    start = next((size for size in range(longest, 0, -1) if marker.startswith(text[-size:])), 0)
     head = text[: len(text) - start]
     return start + len(head) - len(head.rstrip())
 

@@ -2,9 +2,9 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from app.errors import ConfigurationError
 
@@ -18,6 +18,14 @@ class LlamaConfig(BaseModel):
     prompt and answer together; None: what the model was trained for, at most 8,192. ``threads``: None: what affinity
     and cgroup allow. ``temperature`` 0 always takes the likeliest token, and ``top_p`` and ``seed`` then say nothing;
     with a ``seed`` equal requests draw alike. ``max_output_tokens`` bounds every call; a request may ask for less.
+
+    ``slots``: how many requests are answered at once. ``cache_tokens``: how many tokens all of them may hold together,
+    what they share counted once; None: two windows, at most what the model was trained for and 16,384.
+    ``prefix_store_mib``: memory for evaluated beginnings of prompts that nobody is using now; 0: none are kept.
+    ``snapshot_folder``: where they are written, too, in at most ``snapshot_mib``, so that they are there after a
+    restart; None: nowhere. They are prompts in another form, and are believed only with a MAC by ``snapshot_key``.
+    ``deterministic_tokens``: the window of a second context, for requests that must be answered alike whatever runs
+    beside them; None: there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
@@ -29,6 +37,19 @@ class LlamaConfig(BaseModel):
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int | None = Field(default=None, ge=0, le=2**32 - 2)
     max_output_tokens: int = Field(default=1024, ge=1, le=2**24)
+    slots: int = Field(default=16, ge=1, le=32)
+    cache_tokens: int | None = Field(default=None, ge=16, le=2**24)
+    prefix_store_mib: int = Field(default=256, ge=0, le=2**20)
+    snapshot_folder: Path | None = None
+    snapshot_key: SecretStr | None = Field(default=None, min_length=16, max_length=64)
+    snapshot_mib: int = Field(default=1024, ge=1, le=2**24)
+    deterministic_tokens: int | None = Field(default=None, ge=16, le=2**24)
+
+    @model_validator(mode="after")
+    def _snapshots_have_a_key(self) -> Self:
+        if self.snapshot_folder is not None and self.snapshot_key is None:
+            raise ValueError("snapshot_folder needs a snapshot_key: C code believes what lies there")
+        return self
 
 
 def find_default_model() -> Path:

@@ -48,7 +48,9 @@ class PromptTokenizer:
         """The tokens of a prompt, without a token for the beginning of a text."""
         tokens: list[int] = []
         for segment in segments:
-            if segment.is_template:
+            if segment.tokens:
+                tokens.extend(segment.tokens)
+            elif segment.is_template:
                 tokens.extend(self._vocabulary.tokenize_template(segment.text))
             else:
                 tokens.extend(self.encode_content(segment.text))

@@ -1,34 +1,36 @@
-"""One sequence of tokens that a model is evaluating.
+"""Many sequences of tokens in one KV cache, evaluated by llama.cpp.
 
 Ownership: everything here but ``abort`` and ``resume`` belongs to one thread, the engine's. A context must be closed
-before the weights under it.
+before the weights under it. What llama.cpp keeps a pointer to (the byte that aborts, its callback, the arrays of the
+batch) is an attribute and lives as long as the context. ``row`` is a view of C's memory: it is good until the next
+``decode``.
+
+llama.cpp ends the process where a batch is too long, asks for too many outputs, or names a sequence that is none; it
+says nothing where a copy mixes two texts. So every bound is checked here, before C sees it.
 """
 
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from app.errors import ConfigurationError
+from app.providers.llama.cache import Decoded, Piece
 from app.providers.llama.library import Library
 from app.providers.llama.memory import UBATCH_TOKENS
 from app.providers.llama.weights import Weights
 
-_SEQUENCE: Final = 0
 _DONE: Final = 0
+_NO_ROOM: Final = 1
 _ABORTED: Final = 2
 _FLASH_ATTENTION_ON: Final = 1
 # Sorting a whole vocabulary for top-p costs milliseconds a token; among the 40 likeliest it costs microseconds.
 _TOP_K: Final = 40
-
-
-class Chooser(Protocol):
-    """Takes the next token from what the context has just worked out."""
-
-    def choose(self) -> int: ...
-
-    def close(self) -> None: ...
+# What a state's bytes depend on besides the model and the library: see ``_parameters``.
+STATE_KIND: Final = "f16 flash swa_full unified"
+# The most sequences llama.cpp is built for.
+MOST_SEQUENCES: Final = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,15 +42,27 @@ class Sampling:
     seed: int | None = None
 
 
-class LlamaContext:
-    """Holds up to ``window_tokens`` tokens of one sequence, evaluated."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContextSize:
+    """``cells`` tokens in all, of ``sequences`` texts at once."""
 
-    def __init__(self, library: Library, weights: Weights, *, window_tokens: int, threads: int) -> None:
+    cells: int
+    sequences: int
+    threads: int
+
+
+class LlamaContext:
+    """A shared cache over one model's weights."""
+
+    def __init__(self, library: Library, weights: Weights, size: ContextSize) -> None:
         """Raises ConfigurationError ``model_load_failed``."""
-        native = self._native = library.native
-        self.window_tokens = window_tokens
+        if not 1 <= size.sequences <= MOST_SEQUENCES:
+            raise ConfigurationError(f"a context has 1 to {MOST_SEQUENCES} sequences, not {size.sequences}")
+        native = self.native = library.native
+        self.sequences = size.sequences
         self.batch_tokens = UBATCH_TOKENS
-        self._vocabulary_size = weights.vocabulary_size
+        self.can_share = not weights.is_recurrent
+        self.vocabulary_size = weights.vocabulary_size
         # Not at the top: importing this file must do nothing heavy. llama_cpp has imported it by now.
         self._numpy: Any = import_module("numpy")
         # The callback is asked before each of hundreds of operations of every decode. In Python it would take the
@@ -56,62 +70,145 @@ class LlamaContext:
         # it is a function of C that says whether a byte is not zero: strlen of a string of one character or none.
         self._stop_byte = ctypes.create_string_buffer(2)
         self._is_stopped = ctypes.cast(ctypes.CDLL(None).strlen, native.ggml_abort_callback)
+        self._batch = _Batch(native, UBATCH_TOKENS)
+        self._outputs: list[int] = []
         library.forget_lines()
-        self._context = native.llama_init_from_model(weights.model, self._parameters(window_tokens, threads))
+        self._context = native.llama_init_from_model(weights.model, self._parameters(size))
         if not self._context:
             reason = library.recent_lines() or "no reason given"
             raise ConfigurationError(
-                f"llama.cpp can't make a context of {window_tokens} tokens: {reason}", code="model_load_failed"
+                f"llama.cpp can't make a context of {size.cells} tokens: {reason}", code="model_load_failed"
             )
+        self.cells = min(size.cells, int(native.llama_n_ctx(self._context)))
         self._memory = native.llama_get_memory(self._context)
         self._closed = False
 
-    def _parameters(self, window_tokens: int, threads: int) -> Any:
-        parameters = self._native.llama_context_default_params()
-        parameters.n_ctx = window_tokens
+    def _parameters(self, size: ContextSize) -> Any:
+        parameters = self.native.llama_context_default_params()
+        parameters.n_ctx = size.cells
         # Equal, so that an aborted batch leaves nothing behind: llama.cpp keeps the micro batches that were done.
         parameters.n_batch = parameters.n_ubatch = UBATCH_TOKENS
-        parameters.n_seq_max = 1
-        # Only the last token of a batch is looked at: ten times smaller buffers.
-        parameters.n_outputs_max = 1
-        parameters.n_threads = parameters.n_threads_batch = threads
+        parameters.n_seq_max = size.sequences
+        # At most the last token of each sequence is looked at: ten times smaller buffers.
+        parameters.n_outputs_max = size.sequences
+        parameters.n_threads = parameters.n_threads_batch = size.threads
         parameters.flash_attn_type = _FLASH_ATTENTION_ON
+        # One pool of cells: only so can a range of one sequence be taken for another.
+        parameters.kv_unified = True
         # Without it a sliding window forgets the tokens that a shorter prefix would need, and nothing says so.
         parameters.swa_full = True
         parameters.abort_callback = self._is_stopped
         parameters.abort_callback_data = ctypes.cast(self._stop_byte, ctypes.c_void_p)
         return parameters
 
-    def evaluate(self, tokens: Sequence[int]) -> bool:
-        """Appends at most ``batch_tokens`` tokens. False when it was aborted: then none of them was appended.
+    def decode(self, pieces: Sequence[Piece]) -> Decoded:
+        """Appends tokens to sequences; unless the answer is ``DONE``, none of them was appended.
 
         Raises RuntimeError when llama.cpp fails; nothing can be relied on after that.
         """
-        if not 0 < len(tokens) <= self.batch_tokens:
-            # llama.cpp would end the process.
-            raise RuntimeError(f"a batch has 1 to {self.batch_tokens} tokens, not {len(tokens)}")
-        array = (self._native.llama_token * len(tokens))(*tokens)
-        outcome = self._native.llama_decode(self._context, self._native.llama_batch_get_one(array, len(tokens)))
+        count = sum(len(piece.tokens) for piece in pieces)
+        if not 0 < count <= self.batch_tokens:
+            raise RuntimeError(f"a batch has 1 to {self.batch_tokens} tokens, not {count}")
+        for piece in pieces:
+            self._require_sequence(piece.sequence)
+            if piece.start != self.length(piece.sequence):
+                raise RuntimeError(f"sequence {piece.sequence} goes on at {self.length(piece.sequence)}")
+        if len({piece.sequence for piece in pieces}) != len(pieces):
+            raise RuntimeError("a sequence stands twice in a batch")
+        self._outputs = self._batch.fill(pieces)
+        outcome = self.native.llama_decode(self._context, self._batch.structure)
+        if outcome == _NO_ROOM:
+            return Decoded.NO_ROOM
         if outcome not in (_DONE, _ABORTED):
             raise RuntimeError(f"llama_decode failed with {outcome}")
-        return bool(outcome == _DONE)
+        return Decoded.DONE if outcome == _DONE else Decoded.ABORTED
 
-    def length(self) -> int:
-        """How many tokens the sequence holds."""
-        return int(self._native.llama_memory_seq_pos_max(self._memory, _SEQUENCE)) + 1
+    def length(self, sequence: int) -> int:
+        """The position after the last token that the sequence holds."""
+        return int(self.native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
-    def keep(self, length: int) -> bool:
-        """Drops what stands after the first ``length`` tokens. False when this model can't: then nothing is left."""
-        if length > 0 and self._native.llama_memory_seq_rm(self._memory, _SEQUENCE, length, -1):
+    def copy(self, source: int, target: int, start: int, end: int) -> None:
+        """Lets ``target`` hold positions of ``source``, right after its own. Takes no memory.
+
+        Raises RuntimeError where two texts would mix or a position is not there.
+        """
+        self._require_sequence(source)
+        self._require_sequence(target)
+        first = int(self.native.llama_memory_seq_pos_min(self._memory, source))
+        if source == target or not 0 <= first <= start < end <= self.length(source):
+            raise RuntimeError(f"sequence {source} holds {first} to {self.length(source)}, not {start} to {end}")
+        if self.length(target) not in (0, start):
+            raise RuntimeError(f"sequence {target} goes on at {self.length(target)}, not at {start}")
+        self.native.llama_memory_seq_cp(self._memory, source, target, start, end)
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Drops the tokens from position ``length`` on. Raises RuntimeError where this kind of model can't."""
+        self._require_sequence(sequence)
+        if not self.native.llama_memory_seq_rm(self._memory, sequence, length if length > 0 else -1, -1):
+            raise RuntimeError(f"sequence {sequence} can't be cut at {length}")
+
+    def clear(self) -> None:
+        """Empties every cell, and begins again at the first."""
+        self.native.llama_memory_clear(self._memory, False)
+
+    def read_state(self, sequence: int) -> bytearray:
+        """What the sequence holds, as bytes for ``write_state``. Raises RuntimeError when llama.cpp gives none."""
+        self._require_sequence(sequence)
+        size = int(self.native.llama_state_seq_get_size(self._context, sequence))
+        state = bytearray(size)
+        array = (ctypes.c_uint8 * size).from_buffer(state)
+        written = int(self.native.llama_state_seq_get_data(self._context, array, size, sequence))
+        if not 0 < written <= size:
+            raise RuntimeError(f"llama.cpp wrote {written} of {size} bytes of a state")
+        del array
+        return state[:written] if written < size else state
+
+    def write_state(self, sequence: int, state: bytearray, *, start: int, end: int) -> bool:
+        """Fills an empty sequence with positions ``start`` to ``end``; False, and nothing is left, where it fails.
+
+        The bytes are believed by llama.cpp: only what this process or one with its key has written may come here.
+        """
+        self._require_sequence(sequence)
+        if self.length(sequence):
+            raise RuntimeError(f"sequence {sequence} is not empty")
+        array = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        read = int(self.native.llama_state_seq_set_data(self._context, array, len(state), sequence))
+        del array
+        first = int(self.native.llama_memory_seq_pos_min(self._memory, sequence))
+        if read == len(state) and (first, self.length(sequence)) == (start, end):
             return True
-        self._native.llama_memory_clear(self._memory, False)
-        return length == 0
+        self.cut(sequence, 0)
+        return False
 
-    def chooser(self, sampling: Sampling) -> Chooser:
-        """A way to take tokens, for one answer. To be closed."""
-        if sampling.temperature == 0:
-            return _LikeliestToken(self)
-        return _DrawnToken(self, sampling)
+    def row(self, output: int) -> Any:
+        """The logits of the last call's ``output``-th output, where they lie: they may be changed."""
+        row = self.native.llama_get_logits_ith(self._context, self._batch_index(output))
+        if not row:
+            raise RuntimeError("llama.cpp gave no logits")
+        view = ctypes.cast(row, ctypes.POINTER(ctypes.c_float * self.vocabulary_size)).contents
+        return self._numpy.frombuffer(view, dtype=self._numpy.float32)
+
+    def likeliest(self, output: int) -> int:
+        """The likeliest token of an output."""
+        return int(self.row(output).argmax())
+
+    def draw(self, chain: Any, output: int) -> int:
+        """Lets a chain of llama.cpp's samplers take a token."""
+        return int(self.native.llama_sampler_sample(chain, self._context, self._batch_index(output)))
+
+    def make_chain(self, sampling: Sampling) -> Any:
+        """A chain of samplers, to be freed with ``llama_sampler_free``."""
+        native = self.native
+        chain = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
+        seed = native.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
+        for sampler in (
+            native.llama_sampler_init_top_k(_TOP_K),
+            native.llama_sampler_init_top_p(sampling.top_p, 1),
+            native.llama_sampler_init_temp(sampling.temperature),
+            native.llama_sampler_init_dist(seed),
+        ):
+            native.llama_sampler_chain_add(chain, sampler)
+        return chain
 
     def abort(self) -> None:
         """Makes the decode that runs, and each one after it, return as aborted. From any thread."""
@@ -121,56 +218,55 @@ class LlamaContext:
         """Takes ``abort`` back. From any thread, but never while a decode that should be aborted may still run."""
         self._stop_byte[0] = b"\x00"
 
-    def likeliest(self) -> int:
-        """The likeliest token after the last one. Reads the row where it lies: a copy costs more than the search."""
-        row = self._native.llama_get_logits_ith(self._context, -1)
-        if not row:
-            raise RuntimeError("llama.cpp gave no logits")
-        view = ctypes.cast(row, ctypes.POINTER(ctypes.c_float * self._vocabulary_size)).contents
-        return int(self._numpy.frombuffer(view, dtype=self._numpy.float32).argmax())
-
-    def draw(self, chain: Any) -> int:
-        """Lets a chain of llama.cpp's samplers take a token."""
-        return int(self._native.llama_sampler_sample(chain, self._context, -1))
-
-    @property
-    def native(self) -> Any:
-        return self._native
-
     def close(self) -> None:
         """Frees the context. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._native.llama_free(self._context)
+            self.native.llama_free(self._context)
+
+    def _batch_index(self, output: int) -> int:
+        if not 0 <= output < len(self._outputs):
+            raise RuntimeError(f"the last call had {len(self._outputs)} outputs, and none is number {output}")
+        return self._outputs[output]
+
+    def _require_sequence(self, sequence: int) -> None:
+        if not 0 <= sequence < self.sequences:
+            raise RuntimeError(f"there are sequences 0 to {self.sequences - 1}, not {sequence}")
 
 
-class _LikeliestToken:
-    def __init__(self, context: LlamaContext) -> None:
-        self._context = context
+class _Batch:
+    """The arrays of ``llama_batch``, allocated once, and the structure that points at them."""
 
-    def choose(self) -> int:
-        return self._context.likeliest()
+    def __init__(self, native: Any, tokens: int) -> None:
+        self._tokens = (native.llama_token * tokens)()
+        self._positions = (native.llama_pos * tokens)()
+        self._counts = (ctypes.c_int32 * tokens)(*([1] * tokens))
+        self._ids = [(native.llama_seq_id * 1)(sequence) for sequence in range(MOST_SEQUENCES)]
+        self._id_pointers = [ctypes.cast(each, ctypes.POINTER(native.llama_seq_id)) for each in self._ids]
+        self._sequences = (ctypes.POINTER(native.llama_seq_id) * tokens)()
+        self._has_output = (ctypes.c_int8 * tokens)()
+        self.structure = native.llama_batch(
+            n_tokens=0,
+            token=self._tokens,
+            pos=self._positions,
+            n_seq_id=self._counts,
+            seq_id=self._sequences,
+            logits=self._has_output,
+        )
 
-    def close(self) -> None:
-        """Holds nothing."""
-
-
-class _DrawnToken:
-    def __init__(self, context: LlamaContext, sampling: Sampling) -> None:
-        self._context = context
-        native = self._native = context.native
-        self._chain = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
-        seed = native.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
-        for sampler in (
-            native.llama_sampler_init_top_k(_TOP_K),
-            native.llama_sampler_init_top_p(sampling.top_p, 1),
-            native.llama_sampler_init_temp(sampling.temperature),
-            native.llama_sampler_init_dist(seed),
-        ):
-            native.llama_sampler_chain_add(self._chain, sampler)
-
-    def choose(self) -> int:
-        return self._context.draw(self._chain)
-
-    def close(self) -> None:
-        self._native.llama_sampler_free(self._chain)
+    def fill(self, pieces: Sequence[Piece]) -> list[int]:
+        """Writes the rows of a call; returns the rows that have outputs."""
+        row = 0
+        outputs: list[int] = []
+        for piece in pieces:
+            end = row + len(piece.tokens)
+            self._tokens[row:end] = piece.tokens
+            self._positions[row:end] = range(piece.start, piece.start + len(piece.tokens))
+            self._sequences[row:end] = [self._id_pointers[piece.sequence]] * (end - row)
+            self._has_output[row:end] = [0] * (end - row)
+            if piece.has_output:
+                self._has_output[end - 1] = 1
+                outputs.append(end - 1)
+            row = end
+        self.structure.n_tokens = row
+        return outputs

@@ -1,116 +1,158 @@
-"""The thread that generates: requests in, text out, one at a time.
+"""The thread that generates: requests in, text out, many at a time.
 
 Rules of ownership, which keep C's memory whole:
 
-1. The engine's thread alone calls the context, from the first request to ``close``, which it does when it ends.
+1. The engine's thread alone calls contexts, from the first request to ``close``, which it does when it ends.
 2. Other threads hand over ``Generation`` objects and ask for cancels. All that both sides touch is under ``_lock``.
 3. ``emit`` is called on the engine's thread and must not block. It is called no more after ``cancel`` has returned,
    but for one call that may just be under way.
-4. A request that was cancelled while it waited is never evaluated. One that runs stops before its next token: the
-   decode under way is aborted.
-5. What the sequence holds is used again for equal leading tokens of the same tenant only: to others, how many tokens
-   came from the cache would tell what a stranger asked.
+4. A request that was cancelled while it waited is never evaluated. One that runs stops before its next token; the
+   call under way is aborted where nobody else is in it.
+5. What was evaluated for one tenant is used again for that tenant only: to others, how many tokens came from the
+   cache would tell what a stranger asked.
 6. When the thread fails, everything that waits and everything that comes later gets ProviderError ``engine_failed``.
    Nothing is tried again: what failed once inside C can't be relied on.
 """
 
-import codecs
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from app.conversation import StopReason, Usage
 from app.errors import ProviderError
-from app.ids import TenantId
-from app.ports.model import Timing
-from app.providers.llama.context import Chooser, LlamaContext, Sampling
-from app.providers.llama.weights import Weights
-
-ENGINE_FAILED: Final = "engine_failed"
-MODEL_CLOSED: Final = "model_closed"
+from app.providers.llama.context import LlamaContext
+from app.providers.llama.generation import Generation, engine_failed, model_closed
+from app.providers.llama.scheduler import Scheduler
 
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """The end of a generation. Usage counts tokens of text: the one that ends a turn is none."""
-
-    stop_reason: StopReason
-    usage: Usage
-    timing: Timing
-
-
-Emission = str | Outcome | ProviderError
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class Generation:
-    """One request to the engine. ``emit`` gets the text in pieces, then one ``Outcome`` or one error."""
-
-    tenant_id: TenantId
-    prompt: tuple[int, ...]
-    max_output_tokens: int
-    emit: Callable[[Emission], None]
-    queued_at: float = 0.0
-    cancelled: bool = False
-    finished: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class EngineCounters:
-    """Totals since the start, in tokens, and how many requests wait and run now."""
+    """Totals since the start, in tokens, and how many requests wait and run now. ``gave_way``: how often a request
+    went back to the queue for want of cells.
+    """
 
     prompt_tokens_evaluated: int = 0
     prompt_tokens_cached: int = 0
     output_tokens: int = 0
+    gave_way: int = 0
     queue_depth: int = 0
     active: int = 0
 
 
-@dataclass(kw_only=True, slots=True)
-class _Totals:
-    evaluated: int = 0
-    cached: int = 0
-    output: int = 0
+class EngineState:
+    """What the engine's thread and the others both touch: who waits, who runs, and what was counted.
+
+    Is told by schedulers what happens; see ``Watcher``.
+    """
+
+    def __init__(self, contexts: Sequence[LlamaContext]) -> None:
+        self.contexts = contexts
+        self.lock = threading.Condition()
+        self.inbox: list[Generation] = []
+        self.stopping = False
+        self._waiting: set[Generation] = set()
+        self._running: set[Generation] = set()
+        self._in_call: frozenset[Generation] = frozenset()
+        self._evaluated = self._cached = self._output = self._gave_way = 0
+
+    def begin_call(self, generations: frozenset[Generation]) -> None:
+        with self.lock:
+            self._in_call = generations
+            self._abort_unless_wanted()
+
+    def started(self, generation: Generation) -> None:
+        with self.lock:
+            self._waiting.discard(generation)
+            if not generation.cancelled:
+                self._running.add(generation)
+
+    def gave_way(self, generation: Generation) -> None:
+        with self.lock:
+            self._gave_way += 1
+            self._running.discard(generation)
+            if not generation.cancelled:
+                self._waiting.add(generation)
+
+    def ended(self, generation: Generation) -> None:
+        with self.lock:
+            self._waiting.discard(generation)
+            self._running.discard(generation)
+
+    def count(self, *, evaluated: int = 0, cached: int = 0, output: int = 0) -> None:
+        with self.lock:
+            self._evaluated += evaluated
+            self._cached += cached
+            self._output += output
+
+    def arrive(self, generation: Generation) -> None:
+        """Under the lock."""
+        generation.queued_at = time.perf_counter()
+        self.inbox.append(generation)
+        self._waiting.add(generation)
+        self.lock.notify_all()
+
+    def cancel(self, generation: Generation) -> None:
+        """Under the lock. A call that is for nobody any more is aborted."""
+        generation.cancelled = True
+        self._waiting.discard(generation)
+        self._running.discard(generation)
+        if generation in self._in_call:
+            self._abort_unless_wanted()
+
+    def stop(self) -> None:
+        """Under the lock."""
+        self.stopping = True
+        self._abort_unless_wanted()
+        self.lock.notify_all()
+
+    def _abort_unless_wanted(self) -> None:
+        is_wanted = not self.stopping and not all(generation.cancelled for generation in self._in_call)
+        for context in self.contexts:
+            (context.resume if is_wanted else context.abort)()
+
+    def counters(self) -> EngineCounters:
+        with self.lock:
+            return EngineCounters(
+                prompt_tokens_evaluated=self._evaluated,
+                prompt_tokens_cached=self._cached,
+                output_tokens=self._output,
+                gave_way=self._gave_way,
+                queue_depth=len(self._waiting),
+                active=len(self._running),
+            )
 
 
-@dataclass(kw_only=True, slots=True)
-class _Held:
-    """What the sequence holds, and whose it is."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """A context with its scheduler."""
 
-    tenant_id: TenantId | None = None
-    tokens: list[int] = field(default_factory=list)
+    context: LlamaContext
+    scheduler: Scheduler
 
 
 class Engine:
-    """Owns a context and its thread. ``stop`` must be called once ``start`` was."""
+    """Owns contexts and their thread. ``stop`` must be called once ``start`` was.
+
+    ``shared`` serves many requests at once, ``deterministic`` those that ask for it, one at a time; the thread makes a
+    call for each in turn.
+    """
 
     def __init__(
         self,
-        context: LlamaContext,
-        weights: Weights,
+        state: EngineState,
         *,
-        end_tokens: frozenset[int],
-        sampling: Sampling,
-        clock: Callable[[], float] = time.perf_counter,
+        shared: Lane,
+        deterministic: Lane | None = None,
     ) -> None:
-        self._context = context
-        self._weights = weights
-        self._end_tokens = end_tokens
-        self._sampling = sampling
-        self._clock = clock
-        self._lock = threading.Condition()
-        self._waiting: deque[Generation] = deque()
-        self._active: Generation | None = None
-        self._stopping = False
+        self._state = state
+        self._shared = shared
+        self._deterministic = deterministic
+        self._lanes: Sequence[Lane] = [shared, *([deterministic] if deterministic else [])]
         self._failure: str | None = None
-        self._held = _Held()
-        self._totals = _Totals()
         self._thread = threading.Thread(target=self._run, name="llama-engine", daemon=True)
 
     @property
@@ -122,206 +164,72 @@ class Engine:
         self._thread.start()
 
     def submit(self, generation: Generation) -> None:
-        """Puts a request at the end of the queue. Raises ProviderError when the engine has failed or was stopped.
+        """Puts a request into the queue. Raises ProviderError when the engine has failed or was stopped.
 
         The prompt must hold 1 to ``window_tokens`` tokens.
         """
-        with self._lock:
+        with self._state.lock:
             if self._failure is not None:
-                raise _engine_failed(self._failure)
-            if self._stopping:
-                raise ProviderError("the model was closed", code=MODEL_CLOSED)
-            generation.queued_at = self._clock()
-            self._waiting.append(generation)
-            self._lock.notify_all()
+                raise engine_failed(self._failure)
+            if self._state.stopping:
+                raise model_closed()
+            self._state.arrive(generation)
 
     def cancel(self, generation: Generation) -> None:
         """Ends a request, whether it waits or runs. Does not wait for it; nothing happens to one that is over."""
-        with self._lock:
-            generation.cancelled = True
-            if generation is self._active:
-                self._context.abort()
-            elif generation in self._waiting:
-                self._waiting.remove(generation)
+        with self._state.lock:
+            self._state.cancel(generation)
 
     def counters(self) -> EngineCounters:
-        with self._lock:
-            return EngineCounters(
-                prompt_tokens_evaluated=self._totals.evaluated,
-                prompt_tokens_cached=self._totals.cached,
-                output_tokens=self._totals.output,
-                queue_depth=len(self._waiting),
-                active=int(self._active is not None),
-            )
+        return self._state.counters()
 
     def stop(self) -> None:
         """Interrupts what runs, refuses it and what waits, and waits for the thread. Blocks; idempotent."""
-        with self._lock:
-            self._stopping = True
-            self._context.abort()
-            self._lock.notify_all()
+        with self._state.lock:
+            self._state.stop()
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            while (generation := self._next()) is not None:
-                self._serve(generation)
-                self._let_go(generation)
-            self._refuse_all(ProviderError("the model was closed", code=MODEL_CLOSED))
+            while self._take_in():
+                for lane in self._lanes:
+                    lane.scheduler.step()
+            self._refuse_all(model_closed())
         except Exception as error:  # noqa: BLE001 - the top of a thread: rule 6
             _log.exception("the engine's thread has failed")
-            with self._lock:
+            with self._state.lock:
                 # Only the type: who asks for a run reads it.
                 self._failure = type(error).__name__
-            self._refuse_all(_engine_failed(self._failure))
+            self._refuse_all(engine_failed(self._failure))
         finally:
-            self._context.close()
+            for lane in self._lanes:
+                lane.context.close()
 
-    def _let_go(self, generation: Generation) -> None:
-        """One that was interrupted by ``stop`` stays active, to be refused."""
-        with self._lock:
-            if generation.cancelled or generation.finished:
-                self._active = None
-
-    def _next(self) -> Generation | None:
-        """Waits for a request. None when the engine is stopping."""
-        with self._lock:
-            self._lock.wait_for(lambda: self._stopping or self._waiting)
-            if self._stopping:
-                return None
-            self._active = self._waiting.popleft()
-            self._context.resume()
-            return self._active
-
-    def _refuse_all(self, error: ProviderError) -> None:
-        with self._lock:
-            refused = [*([self._active] if self._active else []), *self._waiting]
-            self._waiting.clear()
-            self._active = None
-        for generation in refused:
-            self._emit(generation, error)
-
-    def _serve(self, generation: Generation) -> None:
-        started = self._clock()
-        cached = self._prefill(generation)
-        if cached is None:
-            return
-        chooser = self._context.chooser(self._sampling)
-        try:
-            answer = _Answer(generation=generation, cached_tokens=cached, started=started)
-            self._generate(answer, chooser)
-        finally:
-            chooser.close()
-
-    def _prefill(self, generation: Generation) -> int | None:
-        """Brings the prompt into the sequence; returns how many of its tokens were there already, None if cancelled."""
-        prompt = generation.prompt
-        held = self._held
-        kept = _common_length(held.tokens, prompt) if held.tenant_id == generation.tenant_id else 0
-        # The last token is always evaluated: what follows it is read off its evaluation.
-        kept = min(kept, len(prompt) - 1)
-        if not self._context.keep(kept):
-            kept = 0
-        self._held = _Held(tenant_id=generation.tenant_id, tokens=list(prompt[:kept]))
-        self._count(cached=kept)
-        for start in range(kept, len(prompt), self._context.batch_tokens):
-            chunk = prompt[start : start + self._context.batch_tokens]
-            if not self._evaluate(generation, chunk):
-                return None
-            self._count(evaluated=len(chunk))
-        return kept
-
-    def _evaluate(self, generation: Generation, tokens: tuple[int, ...]) -> bool:
-        """Appends tokens to the sequence; False when the request was cancelled, and then none of them is left."""
-        if self._is_over(generation):
-            return False
-        if not self._context.evaluate(tokens):
-            return False
-        self._held.tokens.extend(tokens)
+    def _take_in(self) -> bool:
+        """Hands arrivals to their scheduler; waits where there is nothing to do. False when the engine is stopping."""
+        with self._state.lock:
+            self._state.lock.wait_for(lambda: self._state.stopping or self._state.inbox or not self._is_idle())
+            arrived, self._state.inbox = self._state.inbox, []
+            if self._state.stopping:
+                self._state.inbox = arrived
+                return False
+        for generation in arrived:
+            if not generation.cancelled:
+                self._lane_of(generation).scheduler.submit(generation)
         return True
 
-    def _generate(self, answer: "_Answer", chooser: Chooser) -> None:
-        generation = answer.generation
-        # Bytes of a character that several tokens share are held back until it is whole.
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        while not self._is_over(generation):
-            token = chooser.choose()
-            now = self._clock()
-            answer.first_token_at = answer.first_token_at or now
-            if token in self._end_tokens:
-                self._finish(answer, decoder.decode(b"", final=True), StopReason.STOP)
-                return
-            answer.output_tokens += 1
-            self._count(output=1)
-            self._emit_text(generation, decoder.decode(self._weights.piece(token)))
-            is_full = len(self._held.tokens) == self._context.window_tokens
-            if is_full or answer.output_tokens == generation.max_output_tokens:
-                self._finish(answer, decoder.decode(b"", final=True), StopReason.LENGTH)
-                return
-            if not self._evaluate(generation, (token,)):
-                return
+    def _lane_of(self, generation: Generation) -> Lane:
+        is_apart = generation.deterministic and self._deterministic is not None
+        return self._deterministic if is_apart and self._deterministic else self._shared
 
-    def _finish(self, answer: "_Answer", rest: str, stop_reason: StopReason) -> None:
-        generation = answer.generation
-        self._emit_text(generation, rest)
-        first = answer.first_token_at or answer.started
-        usage = Usage(
-            input_tokens=len(generation.prompt),
-            cached_tokens=answer.cached_tokens,
-            output_tokens=answer.output_tokens,
-        )
-        timing = Timing(
-            queue_seconds=answer.started - generation.queued_at,
-            first_token_seconds=first - answer.started,
-            generation_seconds=self._clock() - first,
-        )
-        with self._lock:
-            # Before the outcome is told: who has it finds the engine idle.
-            generation.finished = True
-            self._active = None
-        self._emit(generation, Outcome(stop_reason=stop_reason, usage=usage, timing=timing))
+    def _is_idle(self) -> bool:
+        return all(lane.scheduler.is_idle for lane in self._lanes)
 
-    def _is_over(self, generation: Generation) -> bool:
-        return generation.cancelled or self._stopping
-
-    def _emit_text(self, generation: Generation, text: str) -> None:
-        if text:
-            self._emit(generation, text)
-
-    def _emit(self, generation: Generation, emission: Emission) -> None:
-        if generation.cancelled:
-            return
-        try:
-            generation.emit(emission)
-        except RuntimeError:
-            # The event loop that asked is closed: nobody listens any more.
-            generation.cancelled = True
-
-    def _count(self, *, evaluated: int = 0, cached: int = 0, output: int = 0) -> None:
-        with self._lock:
-            self._totals.evaluated += evaluated
-            self._totals.cached += cached
-            self._totals.output += output
-
-
-@dataclass(kw_only=True, slots=True)
-class _Answer:
-    """A generation's state while it runs."""
-
-    generation: Generation
-    cached_tokens: int
-    started: float
-    first_token_at: float | None = None
-    output_tokens: int = 0
-
-
-def _common_length(held: list[int], prompt: tuple[int, ...]) -> int:
-    pairs = zip(held, prompt, strict=False)
-    return next((index for index, (mine, asked) in enumerate(pairs) if mine != asked), min(len(held), len(prompt)))
-
-
-def _engine_failed(reason: str) -> ProviderError:
-    error = ProviderError(f"the engine's thread has failed: {reason}", code=ENGINE_FAILED)
-    # Another attempt in this process meets the same dead thread.
-    error.retryable = False
-    return error
+    def _refuse_all(self, error: ProviderError) -> None:
+        with self._state.lock:
+            arrived, self._state.inbox = self._state.inbox, []
+        for lane in self._lanes:
+            for generation in arrived:
+                if self._lane_of(generation) is lane:
+                    lane.scheduler.submit(generation)
+            lane.scheduler.refuse_all(error)

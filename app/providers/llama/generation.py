@@ -8,6 +8,7 @@ from app.conversation import StopReason, Usage
 from app.errors import ProviderError
 from app.ids import TenantId
 from app.ports.model import Timing
+from app.providers.llama.grammars import AnswerRule
 from app.providers.llama.prefixes import Scope
 
 ENGINE_FAILED: Final = "engine_failed"
@@ -35,8 +36,8 @@ class Generation:
     """One request to the engine. ``emit`` gets the text in pieces, then one ``Outcome`` or one error.
 
     ``marks`` are lengths of the prompt at which others are likely to part from it: what is kept is kept in pieces that
-    end there. ``grammar`` is what the answer has to follow, or None. ``deterministic``: equal requests get equal
-    tokens, whatever runs beside them. ``cancelled`` is set by ``Engine.cancel``.
+    end there. ``rule`` is what the answer has to follow, or None. ``deterministic``: equal requests get equal
+    tokens, whatever runs beside them. ``queued_at`` and ``cancelled`` are set by the engine.
     """
 
     tenant_id: TenantId
@@ -44,17 +45,17 @@ class Generation:
     max_output_tokens: int
     emit: Callable[[Emission], None]
     fingerprint: str = ""
-    is_shared: bool = False
     marks: tuple[int, ...] = ()
-    grammar: str | None = None
+    rule: AnswerRule | None = None
     deterministic: bool = False
+    queued_at: float = 0.0
     cancelled: bool = False
 
     @property
     def scope(self) -> Scope:
         """Whose evaluated text it may use, and who may use its own."""
         return Scope(
-            owner="" if self.is_shared else f"tenant:{self.tenant_id}",
+            owner=str(self.tenant_id),
             fingerprint=self.fingerprint,
             kind="deterministic" if self.deterministic else "shared",
         )

@@ -32,7 +32,7 @@ class Chooser(Protocol):
 class Job:
     """A generation in the engine. Keeps its text when it has to give way; ``slot`` is None while it waits."""
 
-    def __init__(self, generation: Generation, *, arrival: int, queued_at: float) -> None:
+    def __init__(self, generation: Generation, *, arrival: int) -> None:
         self.generation = generation
         self.arrival = arrival
         self.scope: Scope = generation.scope
@@ -44,7 +44,6 @@ class Job:
         self.waits_for: tuple[Job, int] | None = None
         self.chooser: Chooser | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._queued_at = queued_at
         self._started_at: float | None = None
         self._first_token_at: float | None = None
         self._cached: int | None = None
@@ -103,7 +102,7 @@ class Job:
             input_tokens=self.prompt_length, cached_tokens=self._cached or 0, output_tokens=self.output_tokens
         )
         timing = Timing(
-            queue_seconds=started - self._queued_at,
+            queue_seconds=started - self.generation.queued_at,
             first_token_seconds=first - started,
             generation_seconds=now - first,
         )

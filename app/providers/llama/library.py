@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Final
 
 LogListener = Callable[[str], None]
@@ -28,6 +29,7 @@ class Library:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
         # Typed by hand: the binding's own types don't survive its ctypes decorators.
         self.native: Any = import_module("llama_cpp.llama_cpp")
+        self.version = version("llama-cpp-python")
         self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
         # C keeps the pointer for as long as the process lives, so the callback has to live as long.
         self._callback = self.native.llama_log_callback(self._take_line)

@@ -3,6 +3,7 @@
 What does not fit is refused by name: the kernel's way of saying so is to kill the process in the middle of a run.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,16 +34,25 @@ class ModelShape:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContextNeed:
+    """A context of so many cells, in which so many texts are evaluated at once."""
+
+    cells: int
+    sequences: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryNeed:
     """Bytes that a model takes once it is loaded."""
 
     weight_bytes: int
     kv_bytes: int
     buffer_bytes: int
+    store_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes + self.buffer_bytes + _RESERVE_BYTES
+        return self.weight_bytes + self.kv_bytes + self.buffer_bytes + self.store_bytes + _RESERVE_BYTES
 
 
 def read_shape(header: GgufHeader) -> ModelShape:
@@ -68,14 +78,23 @@ def read_shape(header: GgufHeader) -> ModelShape:
     )
 
 
-def work_out_need(shape: ModelShape, *, weight_bytes: int, context_tokens: int) -> MemoryNeed:
-    """Works out what a context of so many tokens takes. The buffers are an estimate that was measured to be near."""
-    cells = -(-context_tokens // _CELL_PADDING) * _CELL_PADDING
-    kv_bytes = sum(shape.kv_heads) * (shape.key_length + shape.value_length) * cells * _F16_BYTES
+def work_out_need(
+    shape: ModelShape, *, weight_bytes: int, contexts: Sequence[ContextNeed], store_bytes: int
+) -> MemoryNeed:
+    """Works out what a model takes with these contexts, and with so much for stored prefixes.
+
+    The buffers are an estimate that was measured to be near.
+    """
+    kv_bytes = buffer_bytes = 0
     # llama.cpp keeps a few rows of activations for each token of a micro batch, and its attention mask.
     row = 2 * shape.feed_forward_length + 6 * shape.embedding_length
-    buffer_bytes = UBATCH_TOKENS * (row * _F32_BYTES + cells * _F16_BYTES) + shape.vocabulary_size * _F32_BYTES
-    return MemoryNeed(weight_bytes=weight_bytes, kv_bytes=kv_bytes, buffer_bytes=buffer_bytes)
+    for context in contexts:
+        cells = -(-context.cells // _CELL_PADDING) * _CELL_PADDING
+        kv_bytes += sum(shape.kv_heads) * (shape.key_length + shape.value_length) * cells * _F16_BYTES
+        # One row of logits for each output, in the buffer of the graph and in that of the results.
+        outputs = 2 * context.sequences * shape.vocabulary_size * _F32_BYTES
+        buffer_bytes += UBATCH_TOKENS * (row * _F32_BYTES + cells * _F16_BYTES) + outputs
+    return MemoryNeed(weight_bytes=weight_bytes, kv_bytes=kv_bytes, buffer_bytes=buffer_bytes, store_bytes=store_bytes)
 
 
 def require_fit(need: MemoryNeed, *, available_bytes: int) -> None:
@@ -84,9 +103,10 @@ def require_fit(need: MemoryNeed, *, available_bytes: int) -> None:
     if shortfall > 0:
         raise ConfigurationError(
             f"the model does not fit: it needs {_mib(need.total_bytes)} MiB (weights {_mib(need.weight_bytes)}, "
-            f"KV cache {_mib(need.kv_bytes)}, buffers {_mib(need.buffer_bytes)}, reserve {_mib(_RESERVE_BYTES)}) and "
-            f"{available_bytes // MIB} MiB are available: {_mib(shortfall)} MiB are missing. "
-            "Take a smaller model or fewer context tokens, or give the process more memory",
+            f"KV cache {_mib(need.kv_bytes)}, buffers {_mib(need.buffer_bytes)}, stored prefixes "
+            f"{_mib(need.store_bytes)}, reserve {_mib(_RESERVE_BYTES)}) and "
+            f"{available_bytes // MIB} MiB are available: {_mib(shortfall)} MiB are missing. Take a smaller model, "
+            "fewer context tokens or a smaller store for prefixes, or give the process more memory",
             code="model_too_large",
         )
 

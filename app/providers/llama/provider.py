@@ -9,15 +9,15 @@ from typing import Final, TypeVar
 
 from app.agents import ToolChoice
 from app.conversation import StopReason
-from app.errors import AdkError, ConfigurationError, ContextOverflowError, ProviderError
+from app.errors import AdkError, ConfigurationError, ProviderError
 from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, Tokenizer
 from app.providers.llama.calls import CallFilter
 from app.providers.llama.config import LlamaConfig, find_default_model
-from app.providers.llama.engine import MODEL_CLOSED, Emission, EngineCounters, Generation, Outcome
+from app.providers.llama.engine import EngineCounters
+from app.providers.llama.generation import MODEL_CLOSED, Emission, Generation, Outcome, model_closed
 from app.providers.llama.library import LogListener, add_listener, remove_listener
 from app.providers.llama.limits import available_memory_bytes
-from app.providers.llama.model import LoadedModel, forced_tool
-from app.providers.llama.templates import forced_head
+from app.providers.llama.model import LoadedModel, Prepared
 
 DEFAULT_MODEL: Final = "default"
 MODEL_LOADING: Final = "model_loading"
@@ -62,7 +62,7 @@ class LlamaProvider:
         ``model_load_failed``.
         """
         if self._closed:
-            raise _closed()
+            raise model_closed()
         if self._load is None:
             if self._on_warning is not None:
                 add_listener(self._on_warning)
@@ -85,6 +85,7 @@ class LlamaProvider:
                 name=name,
                 context_tokens=model.window_tokens if model else None,
                 supports_tools=model.supports_tools if model else None,
+                enforces_schema=True,
                 notes=model.notes if model else (),
             )
             for name in self._names
@@ -120,24 +121,27 @@ class LlamaProvider:
         """Yields text while it is generated, and last the whole answer.
 
         Raises ProviderError: ContextOverflowError before anything is evaluated, ``tools_unsupported``,
-        ``unknown_tool_choice``, ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
+        ``unknown_tool_choice``, ``schema_unsupported``, ``grammar_failed``, ``deterministic_unavailable``,
+        ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
         """
         model = await self._require_model(request)
-        prompt = await self._in_worker(partial(model.prepare, request))
-        if len(prompt) > model.window_tokens:
-            raise ContextOverflowError(prompt_tokens=len(prompt), window_tokens=model.window_tokens)
+        prepared = await self._in_worker(partial(model.prepare, request))
         own_limit = self._config.max_output_tokens
         loop = asyncio.get_running_loop()
         arrivals: asyncio.Queue[Emission] = asyncio.Queue()
         generation = Generation(
             tenant_id=request.tenant_id,
-            prompt=prompt,
+            prompt=prepared.prompt,
             max_output_tokens=min(request.max_output_tokens or own_limit, own_limit),
             emit=partial(_hand_over, loop, arrivals),
+            fingerprint=request.fingerprint,
+            marks=prepared.marks,
+            rule=prepared.rule,
+            deterministic=request.deterministic,
         )
         model.engine.submit(generation)
         try:
-            reader = _Reader(request)
+            reader = _Reader(request, model, prepared)
             while isinstance(emission := await arrivals.get(), str):
                 if text := reader.feed(emission):
                     yield TextDelta(text=text)
@@ -145,7 +149,9 @@ class LlamaProvider:
                 raise emission
             if text := reader.finish():
                 yield TextDelta(text=text)
-            yield reader.response(emission)
+            response = reader.response(emission)
+            model.remember(request, prepared, response, emission)
+            yield response
         finally:
             model.engine.cancel(generation)
 
@@ -169,7 +175,7 @@ class LlamaProvider:
             except ConfigurationError as error:
                 raise ProviderError(str(error), status=400, code=error.code) from error
         if self._model is None:
-            raise _closed()
+            raise model_closed()
         return self._model
 
     def _require_known(self, model: str) -> None:
@@ -184,13 +190,12 @@ class LlamaProvider:
 class _Reader:
     """Makes an answer out of the engine's pieces: calls are looked for only where tools were declared."""
 
-    def __init__(self, request: ModelRequest) -> None:
+    def __init__(self, request: ModelRequest, model: LoadedModel, prepared: Prepared) -> None:
         declared = bool(request.tools) and request.tool_choice != ToolChoice.NONE
-        self._calls = CallFilter() if declared else None
+        self._calls = CallFilter(model.markers) if declared else None
         self._shown: list[str] = []
-        forced = forced_tool(request)
-        if self._calls is not None and forced is not None:
-            self._calls.feed(forced_head(forced))
+        if self._calls is not None and prepared.head_text:
+            self._calls.feed(prepared.head_text)
 
     def feed(self, text: str) -> str:
         return self._show(self._calls.feed(text) if self._calls else text)
@@ -221,10 +226,6 @@ def _names(config: LlamaConfig) -> tuple[str, ...]:
     except ConfigurationError:
         return (DEFAULT_MODEL,)
     return tuple(dict.fromkeys((DEFAULT_MODEL, path.stem)))
-
-
-def _closed() -> ProviderError:
-    return ProviderError("the model was closed", code=MODEL_CLOSED)
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, arrivals: asyncio.Queue[Emission], emission: Emission) -> None:

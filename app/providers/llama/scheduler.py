@@ -98,7 +98,7 @@ class Scheduler:
     def submit(self, generation: Generation) -> None:
         """Takes a request, whose prompt has 1 to ``window_tokens`` tokens."""
         self._arrivals += 1
-        self._put(Job(generation, arrival=self._arrivals, queued_at=self._manner.clock()))
+        self._put(Job(generation, arrival=self._arrivals))
 
     def step(self) -> bool:
         """Makes one call; False when there was nothing to do."""

@@ -9,7 +9,7 @@ front of the first user's message; families that insist on alternation get neigh
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -46,10 +46,14 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A piece of a prompt. Special tokens are read out of ``text`` only where it is the template's own."""
+    """A piece of a prompt. Special tokens are read out of ``text`` only where it is the template's own.
+
+    ``tokens``: the model wrote this, as these tokens; ``text`` is then empty.
+    """
 
     text: str
     is_template: bool
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,38 +97,43 @@ def supports_tools(family: Family) -> bool:
     return family in _SUPPORT_TOOLS
 
 
+Recall = Callable[[Message], tuple[int, ...] | None]
+
+
 def render(
     family: Family,
     messages: Sequence[Message],
     *,
     tools: Sequence[ToolDeclaration] = (),
-    forced_tool: str | None = None,
+    recall: Recall = lambda _: None,
+    opens_answer: bool = True,
 ) -> tuple[Segment, ...]:
     """Writes messages and declarations, and opens the turn that the model is to write.
 
-    With ``forced_tool`` that turn begins with the head of a call, ``forced_head``, which the model can only go on.
+    ``recall`` gives the tokens of a message that the model itself has generated, or None.
     """
-    turns = _normalize(family, messages, tools)
+    turns = _normalize(family, messages, tools, recall)
     segments = [segment for turn in turns for segment in _write_turn(family, turn)]
-    segments.append(_template(_opening(family)))
-    if forced_tool is not None:
-        segments.extend([_template(f"{CALL_OPEN}\n"), _content(_call_head(forced_tool))])
+    if opens_answer:
+        segments.append(_template(_opening(family)))
     return _joined(segments)
 
 
-def forced_head(tool: str) -> str:
-    """The text with which a forced call begins; what the model writes goes on from there."""
-    return f"{CALL_OPEN}\n{_call_head(tool)}"
+def forced_head(tool: str) -> tuple[Segment, ...]:
+    """The beginning of a forced call; what the model writes goes on from there."""
+    return (_template(f"{CALL_OPEN}\n"), _content(call_head(tool)))
 
 
-def _normalize(family: Family, messages: Sequence[Message], tools: Sequence[ToolDeclaration]) -> list[Turn]:
+def _normalize(
+    family: Family, messages: Sequence[Message], tools: Sequence[ToolDeclaration], recall: Recall
+) -> list[Turn]:
     leading = 0
     while leading < len(messages) and messages[leading].role is Role.SYSTEM:
         leading += 1
     preamble = [_content(_PARAGRAPH.join(message.content for message in messages[:leading]))] if leading else []
     if tools:
         preamble = [*preamble, *([_content(_PARAGRAPH)] if leading else []), *_declare(tools)]
-    turns = [Turn(role=message.role, segments=tuple(_write_body(message))) for message in messages[leading:]]
+    turns = [Turn(role=message.role, segments=tuple(_write_body(message, recall))) for message in messages[leading:]]
     turns = _merge_results(turns)
     if family not in _ALTERNATING:
         return [*([Turn(role=Role.SYSTEM, segments=tuple(preamble))] if preamble else []), *turns]
@@ -152,7 +161,10 @@ def _merge(turns: Iterable[Turn], *, roles: Collection[Role], separator: Segment
     return merged
 
 
-def _write_body(message: Message) -> list[Segment]:
+def _write_body(message: Message, recall: Recall) -> list[Segment]:
+    tokens = recall(message) if message.role is Role.ASSISTANT else None
+    if tokens:
+        return [Segment(text="", is_template=False, tokens=tokens)]
     if message.role is Role.TOOL:
         return [_template("<tool_response>\n"), _content(message.content), _template("\n</tool_response>")]
     body = [_content(message.content)] if message.content else []
@@ -167,10 +179,11 @@ def _write_call(call: ToolCall) -> str:
     if call.arguments is None and call.name == UNREADABLE_CALL:
         return raw
     arguments = raw if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
-    return f"{_call_head(call.name)}{arguments}}}"
+    return f"{call_head(call.name)}{arguments}}}"
 
 
-def _call_head(tool: str) -> str:
+def call_head(tool: str) -> str:
+    """The text of a call up to its arguments."""
     return f'{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments": '
 
 
@@ -215,9 +228,10 @@ def _joined(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Joins neighbours of one kind: a text in two pieces has other tokens than the same text in one."""
     joined: list[Segment] = []
     for segment in segments:
-        if not segment.text:
+        if not segment.text and not segment.tokens:
             continue
-        if joined and joined[-1].is_template is segment.is_template:
+        is_text = bool(segment.text) and bool(joined and joined[-1].text)
+        if is_text and joined[-1].is_template is segment.is_template:
             segment = Segment(text=joined.pop().text + segment.text, is_template=segment.is_template)
         joined.append(segment)
     return tuple(joined)

@@ -6,9 +6,10 @@ that are inside C at that moment; a call that comes later raises ProviderError i
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,13 @@ class Weights:
     def model(self) -> Any:
         """The C pointer, for a context over these weights."""
         return self._model
+
+    @cached_property
+    def is_recurrent(self) -> bool:
+        """Whether the model sums up a text in a state that can't be parted, as recurrent and hybrid ones do."""
+        return bool(
+            self._native.llama_model_is_recurrent(self._model) or self._native.llama_model_is_hybrid(self._model)
+        )
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -87,13 +95,32 @@ class Weights:
     def piece(self, token: int) -> bytes:
         """The bytes that a token stands for: none for a control token, and not always whole characters."""
         with self._in_use():
-            size = 64
-            while True:
-                buffer = ctypes.create_string_buffer(size)
-                written = self._native.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, False)
-                if written >= 0:
-                    return buffer.raw[:written]
-                size = -written
+            return self._piece(token, ctypes.c_bool(False))
+
+    def make_grammar_tokenizer(self, end_tokens: Sequence[int]) -> Any:
+        """The vocabulary in the form that llguidance needs. Must not be used once the weights are closed.
+
+        Done as ``llguidance.llamacpp`` does it, which imports the whole binding and calls what is deprecated there.
+        """
+        with self._in_use():
+            special = frozenset(self._tokens_with(_CONTROL)) | frozenset(
+                token
+                for token in self._tokens_with(_USER_DEFINED)
+                if self._text(token).startswith("<") and self._text(token).endswith(">")
+            )
+            pieces = [
+                # The byte that can't be in a text tells llguidance that text never makes this token.
+                (b"\xff" if token in special else b"") + self._piece(token, ctypes.c_bool(True))
+                for token in range(self.vocabulary_size)
+            ]
+            tokenize = ctypes.cast(self._native._lib.llama_tokenize, ctypes.c_void_p).value
+            return import_module("llguidance").LLTokenizer.from_llamacpp(
+                tokens=pieces,
+                vocab_ptr=self._vocabulary,
+                tokenize_fptr=tokenize,
+                eos_token=list(end_tokens),
+                slices=None,
+            )
 
     def close(self) -> None:
         """Frees the weights. Idempotent."""
@@ -128,6 +155,15 @@ class Weights:
                 if count >= 0:
                     return list(tokens[:count])
                 capacity = -count
+
+    def _piece(self, token: int, with_special: ctypes.c_bool) -> bytes:
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            written = self._native.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, with_special)
+            if written >= 0:
+                return buffer.raw[:written]
+            size = -written
 
     def _tokens_with(self, attributes: int) -> list[int]:
         attribute_of = self._native.llama_vocab_get_attr

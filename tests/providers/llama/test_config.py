@@ -41,6 +41,9 @@ def test_importing_the_providers_loads_nothing_heavy() -> None:
         {"max_output_tokens": 0},
         {"seed": -1},
         {"modelpath": "x"},
+        {"slots": 33},
+        {"snapshot_folder": "somewhere"},
+        {"snapshot_folder": "somewhere", "snapshot_key": "short"},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(fields: dict[str, object]) -> None:

@@ -4,15 +4,20 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from app.conversation import StopReason
 from app.errors import ProviderError
 from app.ids import TenantId
+from app.providers.llama.building import EngineOptions, build_engine
+from app.providers.llama.cache import Decoded, Piece
 from app.providers.llama.context import LlamaContext, Sampling
-from app.providers.llama.engine import Emission, Engine, Generation, Outcome
+from app.providers.llama.engine import Engine
+from app.providers.llama.generation import Emission, Generation, Outcome
 from app.providers.llama.library import Library
+from app.providers.llama.limits import available_processors
 from app.providers.llama.weights import Weights
 
 TENANT = TenantId("one")
@@ -58,19 +63,17 @@ def cancel(engine: Engine, *requests: Asked) -> None:
 class TellingContext(LlamaContext):
     """Tells when a decode begins, and how each one ended."""
 
-    def __init__(self, library: Library, weights: Weights, *, window_tokens: int, threads: int) -> None:
-        super().__init__(library, weights, window_tokens=window_tokens, threads=threads)
-        self.begun = threading.Event()
-        self.ends: list[bool] = []
+    begun = threading.Event()
+    ends: ClassVar[list[Decoded]] = []
 
-    def evaluate(self, tokens: Sequence[int]) -> bool:
+    def decode(self, pieces: Sequence[Piece]) -> Decoded:
         self.begun.set()
-        self.ends.append(super().evaluate(tokens))
+        self.ends.append(super().decode(pieces))
         return self.ends[-1]
 
 
 class FailingContext(LlamaContext):
-    def evaluate(self, tokens: Sequence[int]) -> bool:
+    def decode(self, pieces: Sequence[Piece]) -> Decoded:
         raise RuntimeError("llama_decode failed with -3")
 
 
@@ -78,16 +81,14 @@ class FailingContext(LlamaContext):
 def make_engine(library: Library, weights: Weights) -> Iterator[MakeEngine]:
     made: list[Engine] = []
 
-    def make(
-        *,
-        window: int = 256,
-        sampling: Sampling | None = None,
-        end_tokens: frozenset[int] | None = None,
-        kind: type[LlamaContext] = LlamaContext,
-    ) -> Engine:
-        context = kind(library, weights, window_tokens=window, threads=2)
-        ends = weights.end_tokens if end_tokens is None else end_tokens
-        made.append(Engine(context, weights, end_tokens=ends, sampling=sampling or Sampling()))
+    def make(*, kind: type[LlamaContext] = LlamaContext, own_weights: Weights | None = None, **given: Any) -> Engine:
+        window = given.pop("window", 256)
+        known = {
+            "window_tokens": window, "cells": max(window, 512), "slots": 4, "threads": available_processors(), "store_bytes": 2**26,
+            "end_tokens": weights.end_tokens,
+        }  # fmt: skip
+        options = EngineOptions(**{**known, **given})
+        made.append(build_engine(library, own_weights or weights, options, kind=kind))
         return made[-1]
 
     yield make
@@ -115,7 +116,7 @@ def test_a_request_is_answered_with_text_and_one_outcome(make_engine: MakeEngine
 
 
 def test_cancelled_requests_that_wait_are_never_evaluated(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
+    engine = make_engine(slots=1)
     first = Asked(prompt)
     others = [Asked([token, *prompt]) for token in range(20, 24)]
     submit(engine, first, *others)
@@ -134,7 +135,7 @@ def test_cancelled_requests_that_wait_are_never_evaluated(make_engine: MakeEngin
 def test_a_cancel_stops_within_two_tokens_and_the_next_request_starts(
     make_engine: MakeEngine, prompt: list[int]
 ) -> None:
-    engine = make_engine()
+    engine = make_engine(slots=1)
     engine.start()
     first, second = Asked(prompt, limit=200), Asked(prompt, limit=3)
     submit(engine, first, second)
@@ -148,45 +149,32 @@ def test_a_cancel_stops_within_two_tokens_and_the_next_request_starts(
     assert outcome.usage.output_tokens == 3
 
 
-def test_a_cancel_in_the_middle_of_a_prompt_aborts_its_evaluation_and_leaves_the_sequence_usable(
-    library: Library, weights: Weights, prompt: list[int]
+def test_a_cancel_in_the_middle_of_a_prompt_aborts_its_evaluation_and_leaves_the_cells_usable(
+    make_engine: MakeEngine, prompt: list[int]
 ) -> None:
-    context = TellingContext(library, weights, window_tokens=1024, threads=2)
-    engine = Engine(context, weights, end_tokens=weights.end_tokens, sampling=Sampling())
+    engine = make_engine(window=1024, cells=1024, kind=TellingContext)
     long, after, alone = Asked((prompt * 100)[:1000]), Asked(prompt), Asked(prompt, tenant=TenantId("alone"))
     engine.start()
     submit(engine, long)
-    assert context.begun.wait(PATIENCE_SECONDS)
+    assert TellingContext.begun.wait(PATIENCE_SECONDS)
     engine.cancel(long.generation)
-    submit(engine, after, alone)
-    texts = [after.answer()[0], alone.answer()[0]]
-    engine.stop()
+    submit(engine, after)
+    texts = [after.answer()[0]]
+    submit(engine, alone)
+    texts.append(alone.answer()[0])
 
-    assert context.ends[:2] == [False, True]
+    assert TellingContext.ends[:2] == [Decoded.ABORTED, Decoded.DONE]
     assert texts[0] == texts[1]
-
-
-def test_an_aborted_batch_leaves_nothing_behind(library: Library, weights: Weights, prompt: list[int]) -> None:
-    context = LlamaContext(library, weights, window_tokens=1024, threads=2)
-    before = context.evaluate(prompt)
-    context.abort()
-    aborted = context.evaluate((prompt * 50)[:512])
-    length = context.length()
-    context.resume()
-    after = context.evaluate(prompt)
-
-    assert (before, aborted, after) == (True, False, True)
-    assert (length, context.length()) == (len(prompt), 2 * len(prompt))
-    context.close()
 
 
 def test_equal_leading_tokens_of_a_tenant_are_not_evaluated_again(make_engine: MakeEngine, prompt: list[int]) -> None:
     engine = make_engine()
     engine.start()
     first, again = Asked(prompt), Asked(prompt)
-    submit(engine, first, again)
+    submit(engine, first)
 
     assert first.answer()[1].usage.cached_tokens == 0
+    submit(engine, again)
     assert again.answer()[1].usage.cached_tokens == len(prompt) - 1
     assert engine.counters().prompt_tokens_evaluated == len(prompt) + 1
     assert engine.counters().prompt_tokens_cached == len(prompt) - 1
@@ -196,8 +184,9 @@ def test_what_differs_early_is_evaluated_from_there(make_engine: MakeEngine, pro
     engine = make_engine()
     engine.start()
     first, other, alone = Asked(prompt), Asked([*prompt[:5], 100, *prompt]), Asked([*prompt[:5], 100, *prompt])
-    submit(engine, first, other)
+    submit(engine, first)
     first.answer()
+    submit(engine, other)
     text, outcome = other.answer()
     fresh = make_engine()
     fresh.start()
@@ -215,17 +204,6 @@ def test_nothing_of_one_tenant_is_used_for_another(make_engine: MakeEngine, prom
 
     assert mine.answer()[1].usage.cached_tokens == 0
     assert theirs.answer()[1].usage.cached_tokens == 0
-
-
-def test_nothing_of_one_tenant_is_left_when_another_asks(make_engine: MakeEngine, prompt: list[int]) -> None:
-    """The window has room for one of the two only: leftovers would not fit, and would change the answer."""
-    engine = make_engine(window=len(prompt) + 4)
-    engine.start()
-    mine, theirs, again = Asked(prompt[2:]), Asked(prompt, tenant=TenantId("two")), Asked(prompt)
-    submit(engine, mine, theirs, again)
-    mine.answer()
-
-    assert theirs.answer()[0] == again.answer()[0]
 
 
 def test_the_end_of_the_window_ends_an_answer(make_engine: MakeEngine, prompt: list[int]) -> None:
@@ -285,12 +263,16 @@ class Spelling(Weights):
     ],
 )
 def test_a_character_is_held_back_until_it_is_whole(
-    library: Library, model_path: Path, prompt: list[int], spellings: list[bytes], texts: list[str]
+    make_engine: MakeEngine,
+    library: Library,
+    model_path: Path,
+    prompt: list[int],
+    spellings: list[bytes],
+    texts: list[str],
 ) -> None:
     spelling = Spelling(library, model_path)
     spelling.spellings = iter(spellings)
-    context = LlamaContext(library, spelling, window_tokens=256, threads=2)
-    engine = Engine(context, spelling, end_tokens=frozenset(), sampling=Sampling())
+    engine = make_engine(own_weights=spelling, end_tokens=frozenset())
     engine.start()
     asked = Asked(prompt, limit=4)
     submit(engine, asked)
@@ -306,7 +288,7 @@ def test_a_character_is_held_back_until_it_is_whole(
 def test_a_failing_thread_tells_everybody_who_waits_and_everybody_later(
     make_engine: MakeEngine, prompt: list[int]
 ) -> None:
-    engine = make_engine(kind=FailingContext)
+    engine = make_engine(kind=FailingContext, slots=1)
     running, waiting, later = Asked(prompt), Asked(prompt), Asked(prompt)
     submit(engine, running, waiting)
     engine.start()
@@ -321,7 +303,7 @@ def test_a_failing_thread_tells_everybody_who_waits_and_everybody_later(
 
 
 def test_stop_refuses_what_runs_and_what_waits(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
+    engine = make_engine(slots=1)
     running, waiting = Asked(prompt, limit=200), Asked(prompt)
     submit(engine, running, waiting)
     engine.start()
@@ -343,7 +325,7 @@ def test_a_listener_that_is_gone_ends_its_request_and_not_the_engine(
     def closed(_: Emission) -> None:
         raise RuntimeError("Event loop is closed")
 
-    engine = make_engine()
+    engine = make_engine(slots=1)
     engine.start()
     gone = Generation(tenant_id=TENANT, prompt=tuple(prompt), max_output_tokens=200, emit=closed)
     after = Asked(prompt)
@@ -354,12 +336,40 @@ def test_a_listener_that_is_gone_ends_its_request_and_not_the_engine(
     assert engine.counters().output_tokens == 1 + 4
 
 
-def test_a_batch_that_would_end_the_process_is_refused(library: Library, weights: Weights) -> None:
-    context = LlamaContext(library, weights, window_tokens=2048, threads=2)
+def test_requests_at_once_evaluate_what_they_share_once(make_engine: MakeEngine, prompt: list[int]) -> None:
+    engine = make_engine(cells=1024)
+    shared = prompt * 8
+    asked = [Asked([*shared, *prompt[:number]], limit=3) for number in range(5, 9)]
+    submit(engine, *asked)
+    engine.start()
+    answers = [each.answer() for each in asked]
+    evaluated = engine.counters().prompt_tokens_evaluated
+    alone = make_engine()
+    alone.start()
+    again = [Asked([*shared, *prompt[:number]], limit=3) for number in range(5, 9)]
+    submit(alone, *again)
 
-    with pytest.raises(RuntimeError, match="513"):
-        context.evaluate([1] * 513)
-    with pytest.raises(RuntimeError, match="not 0"):
-        context.evaluate([])
-    context.close()
-    context.close()
+    assert evaluated == len(shared) + 5 + 1 + 2 + 3
+    assert sorted(len(outcome.tokens) for _, outcome in answers) == [3] * 4
+    assert [each.answer()[0] for each in again] == [text for text, _ in answers]
+
+
+def test_a_deterministic_request_gives_equal_tokens_whatever_runs_beside_it(
+    make_engine: MakeEngine, prompt: list[int]
+) -> None:
+    engine = make_engine(deterministic_tokens=256)
+    engine.start()
+    strict = [Asked(prompt * 9, limit=12) for _ in range(4)]
+    others = [Asked([*prompt[:number], *prompt * 3], limit=20) for number in range(1, 9)]
+    for each in strict:
+        each.generation.deterministic = True
+    submit(engine, strict[0])
+    answers = [strict[0].answer()]
+    submit(engine, *others[:4], strict[1], *others[4:], strict[2])
+    answers += [strict[1].answer(), strict[2].answer()]
+    [other.answer() for other in others]
+    submit(engine, strict[3])
+    answers.append(strict[3].answer())
+
+    assert len({outcome.tokens for _, outcome in answers}) == 1
+    assert [outcome.usage.cached_tokens for _, outcome in answers] == [0, 128, 128, 128]

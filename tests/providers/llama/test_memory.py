@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.errors import ConfigurationError
 from app.providers.llama.gguf import GgufHeader, read_header
-from app.providers.llama.memory import MIB, ModelShape, read_shape, require_fit, work_out_need
+from app.providers.llama.memory import MIB, ContextNeed, MemoryNeed, ModelShape, read_shape, require_fit, work_out_need
 
 SHAPE = ModelShape(
     trained_context_tokens=8192,
@@ -30,12 +30,17 @@ def header(**metadata: object) -> GgufHeader:
     return GgufHeader(version=3, metadata={**known, **given}, tensors=(), data_offset=0, file_bytes=0)
 
 
+def need_of(cells: int, *, sequences: int = 1, weight_bytes: int = 0, store_bytes: int = 0) -> MemoryNeed:
+    contexts = [ContextNeed(cells=cells, sequences=sequences)]
+    return work_out_need(SHAPE, weight_bytes=weight_bytes, contexts=contexts, store_bytes=store_bytes)
+
+
 def test_the_shape_of_the_default_model_is_read(model_path: Path) -> None:
     assert read_shape(read_header(model_path)) == SHAPE
 
 
 def test_the_kv_cache_of_the_default_model_is_what_llama_cpp_reports() -> None:
-    need = work_out_need(SHAPE, weight_bytes=0, context_tokens=8192)
+    need = need_of(8192)
 
     # "KV buffer size = 180.00 MiB", "compute buffer size = 21.51 MiB" in llama.cpp's log.
     assert need.kv_bytes == 180 * MIB
@@ -67,7 +72,7 @@ def test_more_layers_than_any_model_has_are_not_believed() -> None:
 
 
 def test_what_does_not_fit_is_refused_with_the_shortfall_in_mib() -> None:
-    need = work_out_need(SHAPE, weight_bytes=92 * MIB, context_tokens=8192)
+    need = need_of(8192, weight_bytes=92 * MIB)
 
     with pytest.raises(ConfigurationError, match="100 MiB are missing") as caught:
         require_fit(need, available_bytes=need.total_bytes - 100 * MIB)
@@ -75,13 +80,25 @@ def test_what_does_not_fit_is_refused_with_the_shortfall_in_mib() -> None:
 
 
 def test_what_just_fits_is_let_through() -> None:
-    need = work_out_need(SHAPE, weight_bytes=92 * MIB, context_tokens=8192)
+    need = need_of(8192, weight_bytes=92 * MIB)
 
     require_fit(need, available_bytes=need.total_bytes)
 
 
 @given(tokens=st.integers(1, 2**20), more=st.integers(0, 2**20))
 def test_more_context_never_needs_less(tokens: int, more: int) -> None:
-    small = work_out_need(SHAPE, weight_bytes=0, context_tokens=tokens)
+    small = need_of(tokens)
 
-    assert work_out_need(SHAPE, weight_bytes=0, context_tokens=tokens + more).total_bytes >= small.total_bytes
+    assert need_of(tokens + more).total_bytes >= small.total_bytes
+
+
+def test_a_second_context_and_the_store_are_counted() -> None:
+    contexts = [ContextNeed(cells=8192, sequences=1)] * 2
+    both = work_out_need(SHAPE, weight_bytes=0, contexts=contexts, store_bytes=5 * MIB)
+
+    assert both.kv_bytes == 2 * need_of(8192).kv_bytes
+    assert both.total_bytes - need_of(8192).total_bytes > 185 * MIB
+
+
+def test_each_text_at_once_needs_a_row_of_the_vocabulary() -> None:
+    assert need_of(8192, sequences=17).buffer_bytes - need_of(8192).buffer_bytes == 16 * 2 * 4 * 49152

@@ -67,7 +67,8 @@ async def test_a_model_larger_than_the_memory_is_refused_with_the_shortfall() ->
 
     assert error.code == "model_too_large"
     assert "KV cache 180" in str(error)
-    assert "258 MiB are missing" in str(error)
+    assert "stored prefixes 256" in str(error)
+    assert "520 MiB are missing" in str(error)
 
 
 async def test_a_window_larger_than_the_model_was_trained_for_is_refused() -> None:

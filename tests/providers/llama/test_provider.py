@@ -1,13 +1,17 @@
 """The provider on the real default model."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from app.agents import ToolDeclaration
 from app.conversation import Message, StopReason
 from app.errors import ConfigurationError, ContextOverflowError, ProviderError
 from app.ports.model import ModelProvider, ModelResponse, TextDelta
@@ -101,7 +105,8 @@ async def cancelled(tasks: Sequence[asyncio.Future[ModelResponse]]) -> list[obje
     return list(await asyncio.gather(*tasks, return_exceptions=True))
 
 
-async def test_cancelled_tasks_that_wait_are_never_evaluated(llama: LlamaProvider) -> None:
+async def test_cancelled_tasks_that_wait_are_never_evaluated(single_llama: LlamaProvider) -> None:
+    llama = single_llama
     first = llama.stream(ask(*LONG, tenant="first", max_output_tokens=900))
     await anext(first)
     evaluated = llama.counters().prompt_tokens_evaluated
@@ -247,6 +252,117 @@ async def test_a_forced_tool_is_called(llama: LlamaProvider) -> None:
     assert "tool_call" not in response.content
 
 
+async def test_a_forced_call_satisfies_the_schema_and_its_turn_is_whole(llama: LlamaProvider) -> None:
+    tool = ToolDeclaration(
+        name="weather",
+        parameters={
+            "type": "object",
+            "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer"}},
+            "required": ["city", "days"],
+        },
+    )
+    request = ask(user("How is the weather in Rome for 3 days?"), tools=(tool,), tool_choice="weather")
+    response = await llama.complete(request)
+
+    (call,) = response.tool_calls
+    assert call.arguments is not None
+    assert call.arguments["city"] in {"Paris", "Rome"}
+    assert isinstance(call.arguments["days"], int)
+    assert response.stop_reason is StopReason.TOOL_CALLS
+
+
+async def test_an_answer_satisfies_the_schema_that_was_asked_for(llama: LlamaProvider) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "is_capital": {"type": "boolean"}},
+        "required": ["city", "is_capital"],
+        "additionalProperties": False,
+    }
+    response = await llama.complete(ask(*SHORT, output_schema=schema))
+
+    answer = json.loads(response.content)
+    assert answer.keys() == {"city", "is_capital"}
+    assert isinstance(answer["is_capital"], bool)
+    assert response.stop_reason is StopReason.STOP
+    assert llama.models()[0].enforces_schema
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_is_evaluated(llama: LlamaProvider) -> None:
+    before = llama.counters()
+    with pytest.raises(ProviderError) as caught:
+        await llama.complete(ask(*SHORT, output_schema={"not": {"type": "string"}}))
+
+    assert (caught.value.code, llama.counters()) == ("schema_unsupported", before)
+
+
+async def test_a_second_turn_evaluates_what_is_new_and_nothing_that_the_model_wrote(llama: LlamaProvider) -> None:
+    first = await llama.complete(ask(*SHORT, tenant="new tokens"))
+    new = user("And of Italy?")
+    second = await llama.complete(ask(*SHORT, assistant(first.content), new, tenant="new tokens"))
+    tokenizer = llama.tokenizer("default")
+
+    assert tokenizer is not None
+    evaluated = second.usage.input_tokens - second.usage.cached_tokens
+    assert evaluated <= tokenizer.count(new.content) + 16
+
+
+async def test_a_turn_after_a_tool_call_evaluates_what_is_new(llama: LlamaProvider) -> None:
+    question = user("What is 2 plus 3?")
+    first = await llama.complete(ask(question, tools=(ADD,), tool_choice="add", tenant="call turn"))
+    told = result("5", call_id=first.tool_calls[0].call_id, name="add")
+    turn = [question, assistant(first.content, tool_calls=first.tool_calls), told]
+    second = await llama.complete(ask(*turn, tools=(ADD,), tenant="call turn", max_output_tokens=3))
+
+    new_tokens = second.usage.input_tokens - first.usage.input_tokens - first.usage.output_tokens
+    assert 0 < new_tokens < 40
+    assert second.usage.input_tokens - second.usage.cached_tokens <= new_tokens + 16
+
+
+async def test_conversations_of_one_agent_share_its_prefix(llama: LlamaProvider) -> None:
+    prefix = system("You are the assistant of a small library in the mountains. " * 6)
+    fields: dict[str, Any] = {"tenant": "prefix", "fingerprint": "f" * 16, "prefix_length": 1, "max_output_tokens": 2}
+    await llama.complete(ask(prefix, user("When do you open?"), **fields))
+    second = await llama.complete(ask(prefix, user("Who are you?"), **fields))
+    other = await llama.complete(ask(prefix, user("Who are you?"), **{**fields, "fingerprint": "0" * 16}))
+
+    assert second.usage.cached_tokens > 60
+    assert other.usage.cached_tokens == 0
+
+
+async def test_stored_prefixes_survive_a_restart(tmp_path: Path) -> None:
+    config = LlamaConfig(context_tokens=512, snapshot_folder=tmp_path / "kept", snapshot_key=SecretStr("k" * 32))
+    answers = []
+    for _ in range(2):
+        provider = LlamaProvider(config)
+        answers.append(await provider.complete(ask(*SHORT)))
+        await provider.close()
+    theirs = LlamaProvider(config.model_copy(update={"snapshot_key": SecretStr("x" * 32)}))
+    answers.append(await theirs.complete(ask(*SHORT)))
+    await theirs.close()
+
+    tokens = answers[0].usage.input_tokens
+    assert [answer.usage.cached_tokens for answer in answers] == [0, tokens - 1, 0]
+    assert answers[0].content == answers[1].content == answers[2].content
+
+
+async def test_a_deterministic_request_needs_a_context_of_its_own(llama: LlamaProvider) -> None:
+    with pytest.raises(ProviderError) as caught:
+        await llama.complete(ask(*SHORT, deterministic=True))
+
+    assert caught.value.code == "deterministic_unavailable"
+
+
+async def test_deterministic_requests_have_a_window_of_their_own() -> None:
+    provider = LlamaProvider(LlamaConfig(context_tokens=512, deterministic_tokens=64))
+    answer = await provider.complete(ask(*SHORT, deterministic=True, max_output_tokens=3))
+    with pytest.raises(ContextOverflowError) as caught:
+        await provider.complete(ask(*filled(100), deterministic=True))
+    await provider.close()
+
+    assert answer.usage.output_tokens == 3
+    assert caught.value.window_tokens == 64
+
+
 async def test_a_choice_that_names_no_tool_is_refused(llama: LlamaProvider) -> None:
     with pytest.raises(ProviderError) as caught:
         await llama.complete(ask(*SHORT, tools=(ADD,), tool_choice="subtract"))
@@ -326,7 +442,7 @@ async def test_a_failing_engine_shows_in_readiness_and_in_every_request(monkeypa
 
     provider = LlamaProvider(LlamaConfig(context_tokens=64))
     await provider.start()
-    monkeypatch.setattr(LlamaContext, "evaluate", fail)
+    monkeypatch.setattr(LlamaContext, "decode", fail)
     outcomes = await asyncio.gather(*(provider.complete(ask(*SHORT)) for _ in range(3)), return_exceptions=True)
 
     assert [getattr(outcome, "code", None) for outcome in outcomes] == ["engine_failed"] * 3

@@ -10,6 +10,7 @@ from app.errors import ProviderError
 from app.ids import TenantId
 from app.providers.llama.cache import Cache
 from app.providers.llama.generation import Emission, Generation, Outcome
+from app.providers.llama.grammars import AnswerRule
 from app.providers.llama.job import Chooser
 from app.providers.llama.planning import StepPlanner, StrictPlanner
 from app.providers.llama.prefixes import PrefixTree
@@ -153,15 +154,6 @@ def test_nothing_is_shared_between_tenants_or_fingerprints() -> None:
     assert (bench.watcher.evaluated, bench.watcher.cached) == (600, 0)
 
 
-def test_what_is_marked_shared_is_shared_by_all() -> None:
-    bench = Bench()
-    bench.ask(SHARED, tenant="a", is_shared=True)
-    bench.ask(SHARED, tenant="b", is_shared=True)
-    bench.run()
-
-    assert bench.watcher.evaluated == 201
-
-
 def test_the_second_turn_evaluates_what_is_new() -> None:
     bench = Bench()
     bench.ask(SHARED)
@@ -241,12 +233,12 @@ def test_a_request_that_cannot_be_begun_fails_alone() -> None:
     make = bench.make_chooser
 
     def refuse_first(generation: Generation) -> Chooser:
-        if generation.grammar is not None:
+        if generation.rule is not None:
             raise ProviderError("no", code="grammar_refused")
         return make(generation)
 
     object.__setattr__(bench.scheduler._manner, "chooser", refuse_first)
-    bench.ask(SHARED, grammar="bad")
+    bench.ask(SHARED, rule=AnswerRule(grammar="bad"))
     bench.ask((5, 6, 7))
     while bench.scheduler.step():
         pass

@@ -9,7 +9,7 @@ from app.conversation import Message, Role, ToolCall
 from app.errors import ConfigurationError
 from app.ids import CallId
 from app.providers.llama.calls import UNREADABLE_CALL
-from app.providers.llama.templates import MARKERS, Family, Segment, choose_family, render
+from app.providers.llama.templates import MARKERS, Family, Segment, choose_family, forced_head, render
 from tests.providers.support import ADD, assistant, result, system, user
 
 ALL = [marker for markers in MARKERS.values() for marker in markers]
@@ -133,9 +133,24 @@ def test_a_malformed_call_is_written_as_the_model_wrote_it(name: str, raw: str, 
 
 
 def test_a_forced_call_is_begun_for_the_model() -> None:
-    text = written(Family.CHATML, user("q"), tools=[ADD], forced_tool="add")
+    segments = forced_head("add")
 
-    assert text.endswith('<|im_start|>assistant\n<tool_call>\n{"name": "add", "arguments": ')
+    assert "".join(segment.text for segment in segments) == '<tool_call>\n{"name": "add", "arguments": '
+    assert [segment.is_template for segment in segments] == [True, False]
+
+
+def test_what_the_model_wrote_is_taken_as_its_tokens() -> None:
+    messages = [user("q"), assistant("a"), user("a")]
+    segments = render(Family.CHATML, messages, recall=lambda message: (7, 8) if message.content == "a" else None)
+
+    assert [segment.tokens for segment in segments if segment.tokens] == [(7, 8)]
+    assert "".join(segment.text for segment in segments).count("a<|im_end|>") == 1
+
+
+def test_a_turn_of_the_model_may_be_left_unopened() -> None:
+    segments = render(Family.CHATML, [system("Be kind.")], opens_answer=False)
+
+    assert "".join(segment.text for segment in segments) == "<|im_start|>system\nBe kind.<|im_end|>\n"
 
 
 @given(family=st.sampled_from(Family), messages=MESSAGES)

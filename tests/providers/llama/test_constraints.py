@@ -1,0 +1,181 @@
+"""Grammars on the real vocabulary, and on one in which the marks of a call are tokens."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.agents import ToolDeclaration
+from app.errors import ProviderError
+from app.providers.llama.calls import CallMarkers
+from app.providers.llama.choosers import Constraint, FreeAnswer
+from app.providers.llama.constraints import Grammars
+from app.providers.llama.grammars import (
+    MOST_CALLS,
+    AnswerRule,
+    answer_rule,
+    call_or_answer_rule,
+    call_rule,
+    forced_call_rule,
+)
+from app.providers.llama.weights import Weights
+from tests.providers.support import ADD
+
+MARKERS = CallMarkers()
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+FIND = ToolDeclaration(
+    name="find",
+    parameters={
+        "type": "object",
+        "properties": {"where": {"$ref": "#/$defs/place"}},
+        "required": ["where"],
+        "$defs": {"place": {"enum": ["here", "there"]}},
+    },
+)
+
+
+@pytest.fixture(scope="session")
+def grammars(weights: Weights) -> Grammars:
+    return Grammars(weights, end_tokens=weights.end_tokens, spell=weights.piece)
+
+
+def follow(constraint: Constraint, weights: Weights, text: str) -> int:
+    """Takes tokens of a text while they are allowed; how many were not."""
+    tokens = weights.tokenize_plain(text)
+    while tokens and constraint.allows(tokens[0]):
+        constraint.take(tokens.pop(0))
+    return len(tokens)
+
+
+def accepts(grammars: Grammars, weights: Weights, rule: AnswerRule, text: str) -> bool:
+    constraint = grammars.start(rule)
+    return follow(constraint, weights, text) == 0 and constraint.is_complete()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [('{"city": "Rome"}', True), ('{"city": 1}', False), ("Rome", False), ('{"town": "Rome"}', False)],
+)
+def test_an_answer_follows_its_schema(grammars: Grammars, weights: Weights, text: str, expected: bool) -> None:
+    schema = {**SCHEMA, "additionalProperties": False}
+
+    assert accepts(grammars, weights, answer_rule(schema), text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1, "b": 2}}\n</tool_call>', True),
+        ('{"a": "x"}}\n</tool_call>', False),
+        ('{"c": 1}}\n</tool_call>', False),
+    ],
+)
+def test_a_forced_call_goes_on_with_arguments_and_ends(
+    grammars: Grammars, weights: Weights, text: str, expected: bool
+) -> None:
+    assert accepts(grammars, weights, forced_call_rule(ADD, MARKERS), text) is expected
+
+
+@pytest.mark.parametrize(
+    "name", ['{"name": "add", "arguments": {"a": 1}}', '{"name": "find", "arguments": {"where": "there"}}']
+)
+def test_text_is_free_and_a_call_in_it_names_a_tool(grammars: Grammars, weights: Weights, name: str) -> None:
+    constraint = grammars.start(call_rule([ADD, FIND], MARKERS))
+
+    assert follow(constraint, weights, f"Well, {{}} and so on.\n<tool_call>\n{name}\n</tool_call> Done.") == 0
+    assert not constraint.is_complete()
+
+
+@pytest.mark.parametrize("name", ['{"name": "drop"', '{"name": "find", "arguments": {"where": "nowhere"'])
+def test_a_call_of_no_tool_or_with_other_arguments_is_not_allowed(
+    grammars: Grammars, weights: Weights, name: str
+) -> None:
+    assert follow(grammars.start(call_rule([ADD, FIND], MARKERS)), weights, f"<tool_call>\n{name}") > 0
+
+
+def test_a_model_that_calls_for_ever_is_stopped(grammars: Grammars, weights: Weights) -> None:
+    constraint = grammars.start(call_rule([ADD], MARKERS))
+    follow(constraint, weights, f"<tool_call>\n{CALL}\n</tool_call>\n" * (MOST_CALLS - 1))
+    before = constraint.is_complete()
+    follow(constraint, weights, f"<tool_call>\n{CALL}\n</tool_call>")
+
+    assert (before, constraint.is_complete()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"<tool_call>\n{CALL}\n</tool_call>", True),
+        (f"<tool_call>\n{CALL}\n</tool_call>\n<tool_call>\n{CALL}\n</tool_call>", True),
+        ('{"city": "Rome"}', True),
+        ("Rome", False),
+    ],
+)
+def test_an_answer_is_calls_or_follows_its_schema(
+    grammars: Grammars, weights: Weights, text: str, expected: bool
+) -> None:
+    rule = call_or_answer_rule([ADD], {**SCHEMA, "additionalProperties": False}, MARKERS)
+
+    assert (follow(grammars.start(rule), weights, text) == 0) is expected
+
+
+def test_marks_that_are_tokens_are_named_in_the_grammar() -> None:
+    markers = CallMarkers.of_vocabulary(["<tool_call>", "</tool_call>"])
+
+    assert "<tool_call>" in call_or_answer_rule([ADD], SCHEMA, markers).grammar
+    assert '"<tool_call>"' not in call_or_answer_rule([ADD], SCHEMA, markers).grammar
+    assert call_rule([ADD], markers).trigger == b"\0<tool_call>\0"
+
+
+def test_what_can_only_follow_is_forced(grammars: Grammars, weights: Weights) -> None:
+    schema = {"type": "object", "properties": {"a_very_long_name_of_a_property": {"type": "integer"}}}
+    rule = answer_rule({**schema, "required": list(schema["properties"]), "additionalProperties": False})
+    constraint = grammars.start(rule)
+    follow(constraint, weights, '{"a')
+    forced = constraint.forced()
+
+    assert b"".join(map(weights.piece, forced)).startswith(b"_very_long_name_of_a_property")
+    assert constraint.forced() == []
+
+
+def test_a_row_keeps_only_what_may_follow(grammars: Grammars, weights: Weights) -> None:
+    import numpy as np
+
+    constraint = grammars.start(answer_rule({"enum": ["yes", "no"]}))
+    row = np.zeros(weights.vocabulary_size, dtype=np.float32)
+    constraint.forbid(row)
+    allowed = {weights.piece(int(token)) for token in np.flatnonzero(np.isfinite(row))}
+
+    assert allowed == {piece for piece in allowed if b'"yes"'.startswith(piece) or b'"no"'.startswith(piece)}
+    assert b'"' in allowed
+
+
+def test_a_free_answer_is_not_held_to_anything(grammars: Grammars) -> None:
+    constraint = grammars.start(None)
+
+    assert isinstance(constraint, FreeAnswer)
+    assert constraint.allows(5)
+    assert not constraint.is_complete()
+
+
+@pytest.mark.parametrize("schema", [{"not": {"type": "string"}}, {"type": "nonsense"}, {"$ref": "http://a/b"}])
+def test_a_schema_that_answers_cannot_be_held_to_is_refused(grammars: Grammars, schema: dict[str, Any]) -> None:
+    with pytest.raises(ProviderError) as caught:
+        grammars.compile(answer_rule(schema).grammar)
+    assert (caught.value.code, caught.value.retryable) == ("schema_unsupported", False)
+
+
+def test_a_pattern_that_backtracks_for_ever_elsewhere_is_no_danger(grammars: Grammars, weights: Weights) -> None:
+    rule = answer_rule({"type": "string", "pattern": "^(a+)+$"})
+
+    assert not accepts(grammars, weights, rule, json.dumps("a" * 28 + "!"))
+    assert accepts(grammars, weights, rule, json.dumps("a" * 28))
+
+
+def test_a_token_that_may_not_follow_is_an_error_and_not_an_empty_answer(grammars: Grammars, weights: Weights) -> None:
+    constraint = grammars.start(answer_rule({"enum": ["yes"]}))
+
+    with pytest.raises(ProviderError) as caught:
+        constraint.take(weights.tokenize_plain("no")[0])
+    assert caught.value.code == "grammar_failed"

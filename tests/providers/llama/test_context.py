@@ -1,0 +1,142 @@
+"""The ctypes part by itself, on real weights: what is asked of llama.cpp is done, and what would end the process is
+refused before it sees it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from app.errors import ConfigurationError
+from app.providers.llama.cache import Decoded, Piece
+from app.providers.llama.context import ContextSize, LlamaContext
+from app.providers.llama.library import Library
+from app.providers.llama.weights import Weights
+
+
+@pytest.fixture
+def context(library: Library, weights: Weights) -> Iterator[LlamaContext]:
+    made = LlamaContext(library, weights, ContextSize(cells=1024, sequences=4, threads=2))
+    yield made
+    made.close()
+    made.close()
+
+
+@pytest.fixture
+def text(weights: Weights) -> tuple[int, ...]:
+    return tuple(weights.tokenize_plain("Once upon a time there was a king who had seven sons and one daughter. " * 4))
+
+
+def piece(sequence: int, start: int, tokens: Sequence[int], *, has_output: bool = True) -> Piece:
+    return Piece(sequence=sequence, start=start, tokens=tuple(tokens), has_output=has_output)
+
+
+def logits(context: LlamaContext, *pieces: Piece) -> list[float]:
+    assert context.decode(pieces) is Decoded.DONE
+    return [float(value) for value in context.row(0)[:1000]]
+
+
+def test_a_copied_beginning_goes_on_as_the_whole_text_does(context: LlamaContext, text: tuple[int, ...]) -> None:
+    context.decode([piece(0, 0, text[:40])])
+    context.copy(0, 1, 0, 40)
+    whole = logits(context, piece(0, 40, text[40:50]))
+    forked = logits(context, piece(1, 40, text[40:50]))
+
+    assert forked == pytest.approx(whole, abs=0.5)
+    assert (context.length(0), context.length(1)) == (50, 50)
+
+
+def test_a_stretch_comes_back_bit_for_bit(context: LlamaContext, text: tuple[int, ...]) -> None:
+    context.decode([piece(0, 0, text[:40])])
+    first = context.likeliest(0)
+    states = []
+    for start, end in [(0, 30), (30, 40)]:
+        context.copy(0, 3, start, end)
+        states.append((context.read_state(3), start, end))
+        context.cut(3, 0)
+    before = logits(context, piece(0, 40, [first]))
+    context.cut(0, 0)
+    context.clear()
+    for state, start, end in states:
+        assert context.write_state(3, state, start=start, end=end)
+        context.copy(3, 0, start, end)
+        context.cut(3, 0)
+
+    assert logits(context, piece(0, 40, [first])) == before
+
+
+def test_outputs_are_those_of_each_sequence_in_order(context: LlamaContext, text: tuple[int, ...]) -> None:
+    alone = []
+    for start in (0, 5, 10):
+        context.decode([piece(0, 0, text[start : start + 20])])
+        alone.append(context.likeliest(0))
+        context.cut(0, 0)
+    together = [piece(sequence, 0, text[start : start + 20]) for sequence, start in enumerate((0, 5, 10))]
+    context.decode(together)
+
+    assert [context.likeliest(output) for output in range(3)] == alone
+
+
+def test_an_aborted_call_leaves_nothing_behind(context: LlamaContext, text: tuple[int, ...]) -> None:
+    before = context.decode([piece(0, 0, text[:20])])
+    context.abort()
+    aborted = context.decode([piece(0, 20, (text * 8)[:490])])
+    length = context.length(0)
+    context.resume()
+    after = context.decode([piece(0, 20, text[:20])])
+
+    assert (before, aborted, after) == (Decoded.DONE, Decoded.ABORTED, Decoded.DONE)
+    assert (length, context.length(0)) == (20, 40)
+
+
+def test_where_no_cells_are_left_nothing_is_applied(context: LlamaContext, text: tuple[int, ...]) -> None:
+    for start in (0, 500):
+        context.decode([piece(0, start, (text * 8)[:500])])
+    outcome = context.decode([piece(1, 0, text[:30])])
+
+    assert outcome is Decoded.NO_ROOM
+    assert context.length(1) == 0
+
+
+def test_a_state_that_is_cut_short_fills_nothing(context: LlamaContext, text: tuple[int, ...]) -> None:
+    context.decode([piece(0, 0, text[:20])])
+    state = context.read_state(0)
+
+    assert not context.write_state(1, state[: len(state) // 2], start=0, end=20)
+    assert not context.write_state(1, state, start=0, end=21)
+    assert context.length(1) == 0
+
+
+Misuse = Callable[[LlamaContext, tuple[int, ...]], object]
+
+
+@pytest.mark.parametrize(
+    ("misuse", "told"),
+    [
+        (lambda context, text: context.decode([piece(1, 0, (text * 9)[:513])]), "513"),
+        (lambda context, text: context.decode([]), "not 0"),
+        (lambda context, text: context.decode([piece(4, 0, text)]), "sequences 0 to 3, not 4"),
+        (lambda context, text: context.decode([piece(-1, 0, text)]), "not -1"),
+        (lambda context, text: context.decode([piece(1, 5, text)]), "goes on at 0"),
+        (lambda context, text: context.decode([piece(1, 0, text), piece(1, 0, text)]), "stands twice"),
+        (lambda context, text: context.copy(0, 2, 0, 10), "goes on at 5, not at 0"),
+        (lambda context, text: context.copy(0, 1, 0, 11), "holds 0 to 10, not 0 to 11"),
+        (lambda context, text: context.copy(0, 0, 0, 5), "not 0 to 5"),
+        (lambda context, text: context.copy(0, 256, 0, 5), "not 256"),
+        (lambda context, text: context.read_state(256), "not 256"),
+        (lambda context, text: context.write_state(0, bytearray(8), start=0, end=1), "not empty"),
+        (lambda context, text: context.row(1), "1 outputs, and none is number 1"),
+    ],
+)
+def test_what_would_end_the_process_or_mix_texts_is_refused(
+    context: LlamaContext, text: tuple[int, ...], misuse: Misuse, told: str
+) -> None:
+    context.decode([piece(2, 0, text[:5])])
+    context.decode([piece(0, 0, text[:10])])
+
+    with pytest.raises(RuntimeError, match=told):
+        misuse(context, text)
+    assert (context.length(0), context.length(1), context.length(2)) == (10, 0, 5)
+
+
+def test_more_sequences_than_llama_cpp_is_built_for_are_refused(library: Library, weights: Weights) -> None:
+    with pytest.raises(ConfigurationError, match="not 257"):
+        LlamaContext(library, weights, ContextSize(cells=512, sequences=257, threads=1))
