@@ -1,0 +1,270 @@
+"""What the inference engine does with the model's time, beside a bare loop over the same C API.
+
+    .venv/bin/python benchmarks/engine.py [--small] [--rounds N] [--model PATH] [--llama-server PATH] [SCENE …]
+
+Each figure is the median of several rounds, in which whatever is compared takes turns. ``--small`` only shows that it
+runs: its figures mean nothing. Scenes, all of them without a name: ``burst``, ``groups``, ``gap``, ``forced``,
+``overhead``, ``store``, ``memory``, ``turns``, ``restart``, ``lag``.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from app.providers.llama.choosers import Constraint
+from app.providers.llama.config import find_default_model
+from app.providers.llama.constraints import Grammars
+from app.providers.llama.generation import Generation
+from app.providers.llama.grammars import answer_rule
+from benchmarks.support.engine_rig import Rig, TimedContext, answer, ask, median, percentile, wall_seconds
+from benchmarks.support.floor import run_floor
+from benchmarks.support.provider_scenes import show_lag, show_restart, show_turns
+from benchmarks.support.rivals import llama_server, run_llama_with_cache, serve
+
+REQUESTS = 16
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is done."""
+
+    rounds: int
+    prefix_tokens: int = 1500
+    suffix_tokens: int = 26
+    output_tokens: int = 48
+    long_tokens: int = 3000
+    many: int = 500
+    server: Path | None = None
+
+
+def show_burst(rig: Rig, scale: Scale) -> None:
+    """16 requests at once that share a prefix."""
+    print("burst: 16 requests at once with a shared prefix")
+    floors, engines, firsts, evaluated = [], [], [], 0
+    prompts: list[list[int]] = []
+    for turn in range(scale.rounds):
+        prefix = rig.text(scale.prefix_tokens, seed=turn)
+        suffixes = [rig.text(scale.suffix_tokens, seed=100 + n) for n in range(REQUESTS)]
+        prompts = [[*prefix, *suffix] for suffix in suffixes]
+        floors.append(run_floor(rig, prefix, suffixes, limit=scale.output_tokens))
+        with rig.engine() as engine:
+            asked = answer(engine, prompts, limit=scale.output_tokens)
+            evaluated = engine.counters().prompt_tokens_evaluated
+        engines.append(wall_seconds(asked))
+        firsts.append(median([each.first_token_seconds for each in asked]))
+    least = scale.prefix_tokens + REQUESTS * scale.suffix_tokens
+    print(f"  bare loop {median(floors):.2f} s; engine {median(engines):.2f} s, first token {median(firsts):.2f} s")
+    print(f"  engine / bare loop {median(engines) / median(floors):.2f} (at most 1.2)")
+    print(f"  prompt tokens evaluated {evaluated}, prefix and suffixes {least}: {evaluated / least:.3f} (at most 1.05)")
+    cached = run_llama_with_cache(rig, prompts, limit=scale.output_tokens)
+    print(f"  llama_cpp.Llama with its cache, one after the other {cached:.2f} s: {cached / median(engines):.1f} x")
+    _show_server(rig, scale, prompts, median(engines), median(firsts))
+
+
+def _show_server(
+    rig: Rig, scale: Scale, prompts: Sequence[Sequence[int]], engine_seconds: float, engine_first: float
+) -> None:
+    if scale.server is None:
+        return
+    for label, slots in (("-np 16", None), ("-np 1", 1)):
+        with llama_server(scale.server, rig, slots=slots) as port:
+            started = time.perf_counter()
+            served = serve(port, prompts, limit=scale.output_tokens)
+            seconds = time.perf_counter() - started
+        first = median([each.first_token_seconds for each in served])
+        print(
+            f"  llama-server {label} {seconds:.2f} s: {seconds / engine_seconds:.1f} x; first token {first:.2f} s: "
+            f"{first / engine_first:.1f} x"
+        )
+
+
+def show_groups(rig: Rig, scale: Scale) -> None:
+    """Four prefixes of four requests each."""
+    print("groups: four prefixes of four requests each")
+    walls, means, firsts = [], [], []
+    prompts: list[list[int]] = []
+    for turn in range(scale.rounds):
+        prefixes = [rig.text(scale.prefix_tokens, seed=10 * turn + n) for n in range(4)]
+        prompts = [[*prefixes[n % 4], *rig.text(scale.suffix_tokens, seed=100 + n)] for n in range(REQUESTS)]
+        with rig.engine() as engine:
+            asked = answer(engine, prompts, limit=scale.output_tokens)
+        walls.append(wall_seconds(asked))
+        means.append(sum(each.seconds for each in asked) / len(asked))
+        firsts.append(median([each.first_token_seconds for each in asked]))
+    print(f"  engine {median(walls):.2f} s, mean completion {median(means):.2f} s, first token {median(firsts):.2f} s")
+    if scale.server is not None:
+        with llama_server(scale.server, rig, slots=1) as port:
+            started = time.perf_counter()
+            served = serve(port, prompts, limit=scale.output_tokens)
+            seconds = time.perf_counter() - started
+        mean = sum(each.seconds for each in served) / len(served)
+        first = median([each.first_token_seconds for each in served])
+        print(f"  llama-server -np 1 {seconds:.2f} s, mean completion {mean:.2f} s, first token {first:.2f} s")
+
+
+def show_gap(rig: Rig, scale: Scale) -> None:
+    """A long prompt that arrives while eight sequences generate."""
+    print("gap: a long prompt arrives while 8 sequences generate")
+    for _ in range(scale.rounds):
+        with rig.engine() as engine:
+            long = rig.text(scale.long_tokens, seed=7)
+            alone = answer(engine, [long], limit=1)[0].first_token_seconds
+        with rig.engine() as engine:
+            streams = ask(engine, [rig.text(40, seed=n) for n in range(8)], limit=20 * scale.output_tokens)
+            time.sleep(20 * alone / 10)
+            arrived_at = time.perf_counter()
+            late = answer(engine, [long], limit=1)[0]
+            for each in streams:
+                engine.cancel(each.generation)
+                while not each.arrivals.empty():
+                    each.times.append(each.arrivals.get()[0])
+        before = [gap for each in streams for gap in _gaps(each.times, end=arrived_at)]
+        beside = [gap for each in streams for gap in _gaps(each.times, start=arrived_at, end=late.times[-1])]
+        print(
+            f"  median gap {median(before) * 1000:.0f} ms before, {median(beside) * 1000:.0f} ms beside it (under 2 x)"
+        )
+        print(f"  p99 beside it {percentile(beside, 0.99) * 1000:.0f} ms (about 350 where a chunk takes 270)")
+        print(f"  its prefill {late.first_token_seconds:.2f} s, alone {alone:.2f} s (under 3 x)")
+
+
+def _gaps(times: Sequence[float], *, start: float = 0.0, end: float) -> list[float]:
+    inside = [at for at in times if start <= at <= end]
+    return [later - earlier for earlier, later in pairwise(inside)]
+
+
+class _OneByOne:
+    """A constraint that never says what can only follow."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        self.allows, self.forbid, self.take = constraint.allows, constraint.forbid, constraint.take
+        self.is_complete = constraint.is_complete
+
+    def forced(self) -> list[int]:
+        return []
+
+
+def _constrain(grammars: Grammars, generation: Generation, *, takes_forced: bool) -> Constraint:
+    constraint = grammars.start(generation.rule)
+    return constraint if takes_forced else _OneByOne(constraint)
+
+
+def show_forced(rig: Rig, scale: Scale) -> None:
+    """A JSON schema with long keys: tokens that can only follow are taken in a batch."""
+    print("forced: a JSON schema with long keys")
+    keys = [f"the_{name}_of_the_thing_that_was_asked_for" for name in ("size", "weight", "height", "depth")]
+    rule = answer_rule(
+        {"type": "object", "properties": {key: {"type": "boolean"} for key in keys}, "required": keys,
+         "additionalProperties": False}
+    )  # fmt: skip
+    grammars = Grammars(rig.weights, end_tokens=rig.weights.end_tokens, spell=rig.weights.piece)
+    grammars.compile(rule.grammar)
+    rates: dict[str, list[float]] = {"with": [], "without": []}
+    texts = set()
+    for _ in range(scale.rounds):
+        for label, takes in (("with", True), ("without", False)):
+            constrain = partial(_constrain, grammars, takes_forced=takes)
+            with rig.engine(slots=1, constrain=constrain, end_tokens=rig.weights.end_tokens) as engine:
+                (asked,) = ask(engine, [rig.text(40)], limit=4 * scale.output_tokens, rule=rule)
+                asked.wait()
+            assert asked.outcome is not None
+            texts.add(asked.outcome.tokens)
+            rates[label].append(asked.outcome.usage.output_tokens / asked.seconds)
+    print(f"  {median(rates['with']):.0f} tokens/s with forced tokens, {median(rates['without']):.0f} without")
+    print(f"  same tokens: {len(texts) == 1}")
+
+
+def show_overhead(rig: Rig, scale: Scale) -> None:
+    """What is not ``llama_decode`` at 16 sequences."""
+    print("overhead: everything that is not llama_decode, at 16 sequences")
+    grammars = Grammars(rig.weights, end_tokens=rig.weights.end_tokens, spell=rig.weights.piece)
+    rule = answer_rule({"type": "array", "items": {"type": "integer"}, "minItems": 1000})
+    grammars.compile(rule.grammar)
+    for label, given_rule, most in (("greedy", None, 3), ("with a grammar", rule, 5)):
+        shares = []
+        for _ in range(scale.rounds):
+            with rig.engine(kind=TimedContext, constrain=lambda generation: grammars.start(generation.rule)) as engine:
+                answer(engine, [rig.text(40, seed=n) for n in range(REQUESTS)], limit=1)
+                TimedContext.seconds_in_c = 0.0
+                started = time.perf_counter()
+                prompts = [rig.text(40, seed=n) for n in range(REQUESTS)]
+                asked = ask(engine, prompts, limit=scale.output_tokens, rule=given_rule)
+                for each in asked:
+                    each.wait()
+                seconds = time.perf_counter() - started
+            shares.append(1 - TimedContext.seconds_in_c / seconds)
+        print(f"  {label}: {median(shares) * 100:.1f} % of the time (at most {most} %)")
+
+
+def show_store(rig: Rig, scale: Scale) -> None:
+    """The speed of prompts with the store full against empty: idle entries cost nothing."""
+    print("store: prefill with the prefix store full against empty")
+    rates: dict[str, list[float]] = {"empty": [], "full": []}
+    for turn in range(scale.rounds):
+        for label in ("empty", "full"):
+            with rig.engine(slots=1, store_bytes=2**27) as engine:
+                for n in range(0 if label == "empty" else 6):
+                    answer(engine, [rig.text(scale.prefix_tokens, seed=50 + n)], limit=1)
+                (asked,) = answer(engine, [rig.text(scale.prefix_tokens, seed=turn)], limit=1)
+            rates[label].append(scale.prefix_tokens / asked.first_token_seconds)
+    full, empty = median(rates["full"]), median(rates["empty"])
+    print(f"  {full:.0f} tokens/s full, {empty:.0f} empty: {full / empty:.3f} (at least 0.95)")
+
+
+def show_memory(rig: Rig, scale: Scale) -> None:
+    """Memory over many requests with different prompts."""
+    print(f"memory: {scale.many} requests with different prompts, a store of 64 MiB")
+    process = psutil.Process()
+    with rig.engine(store_bytes=64 * MIB) as engine:
+        sizes = []
+        for batch in range(0, scale.many, REQUESTS):
+            answer(engine, [rig.text(120, seed=batch + n) for n in range(REQUESTS)], limit=4)
+            sizes.append(process.memory_info().rss / MIB)
+    middle = len(sizes) // 2
+    print(f"  {sizes[0]:.0f} MiB at first, {sizes[middle]:.0f} in the middle, {sizes[-1]:.0f} at the end")
+
+
+SCENES: dict[str, Callable[[Rig, Scale], None]] = {
+    "burst": show_burst,
+    "groups": show_groups,
+    "gap": show_gap,
+    "forced": show_forced,
+    "overhead": show_overhead,
+    "store": show_store,
+    "memory": show_memory,
+    "turns": lambda rig, scale: show_turns(rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2),
+    "restart": lambda rig, scale: show_restart(
+        rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2
+    ),
+    "lag": lambda rig, scale: show_lag(rig.model_path, output_tokens=scale.output_tokens),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=", ".join(SCENES))
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--llama-server", type=Path)
+    given = parser.parse_args()
+    scale = Scale(rounds=given.rounds, server=given.llama_server)
+    if given.small:
+        scale = Scale(
+            rounds=1, prefix_tokens=130, suffix_tokens=8, output_tokens=6, long_tokens=200, many=32,
+            server=given.llama_server,
+        )  # fmt: skip
+    rig = Rig(given.model or find_default_model())
+    print(f"{rig.model_path.name}, {rig.threads} threads, llama-cpp-python {rig.library.version}")
+    for name in given.scenes or SCENES:
+        SCENES[name](rig, scale)
+
+
+if __name__ == "__main__":
+    main()
