@@ -23,12 +23,12 @@ class AnswerMemory:
     def __init__(self, *, most_tokens: int = _MOST_TOKENS) -> None:
         self._most_tokens = most_tokens
         self._held = 0
-        self._answers: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
+        self._answers: OrderedDict[tuple[TenantId, bytes], tuple[int, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     def remember(self, tenant_id: TenantId, content: str, calls: Sequence[ToolCall], tokens: tuple[int, ...]) -> None:
         """Keeps the tokens of an answer."""
-        key = _digest(tenant_id, content, calls)
+        key = tenant_id, _digest(content, calls)
         with self._lock:
             self._held += len(tokens) - len(self._answers.pop(key, ()))
             self._answers[key] = tokens
@@ -38,16 +38,22 @@ class AnswerMemory:
 
     def recall(self, tenant_id: TenantId, message: Message) -> tuple[int, ...] | None:
         """The tokens of an assistant's message, where it is an answer that was given to that tenant."""
-        key = _digest(tenant_id, message.content, message.tool_calls)
+        key = tenant_id, _digest(message.content, message.tool_calls)
         with self._lock:
             tokens = self._answers.get(key)
             if tokens is not None:
                 self._answers.move_to_end(key)
             return tokens
 
+    def erase(self, tenant_id: TenantId) -> None:
+        """Forgets a tenant's answers."""
+        with self._lock:
+            for key in [key for key in self._answers if key[0] == tenant_id]:
+                self._held -= len(self._answers.pop(key))
 
-def _digest(tenant_id: TenantId, content: str, calls: Sequence[ToolCall]) -> bytes:
+
+def _digest(content: str, calls: Sequence[ToolCall]) -> bytes:
     """Without the ids of calls: the loop gives them others."""
-    said = [tenant_id, content, *([call.name, call.arguments, call.raw_arguments] for call in calls)]
+    said = [content, *([call.name, call.arguments, call.raw_arguments] for call in calls)]
     text = json.dumps(said, sort_keys=True)
     return hashlib.sha256(text.encode()).digest()

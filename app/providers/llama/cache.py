@@ -174,6 +174,12 @@ class Cache:
                 self._snapshots.write(match.path[-1])
         self._shrink()
 
+    def erase(self, owner: str) -> None:
+        """Forgets what is stored of an owner, in memory and on disk. What runs now is kept when it ends."""
+        gone = self._tree.drop_owner(owner)
+        if self._snapshots is not None:
+            self._snapshots.remove(gone)
+
     def release(self, slot: int) -> None:
         """Empties a slot."""
         self._cut(slot, 0)

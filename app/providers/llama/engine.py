@@ -53,6 +53,7 @@ class EngineState:
         self.contexts = contexts
         self.lock = threading.Condition()
         self.inbox: list[Generation] = []
+        self.to_erase: list[str] = []
         self.stopping = False
         self._waiting: set[Generation] = set()
         self._running: set[Generation] = set()
@@ -180,6 +181,12 @@ class Engine:
         with self._state.lock:
             self._state.cancel(generation)
 
+    def erase(self, owner: str) -> None:
+        """Forgets what is stored of an owner (see ``Scope``) before anything else is done. Does not wait for it."""
+        with self._state.lock:
+            self._state.to_erase.append(owner)
+            self._state.lock.notify_all()
+
     def counters(self) -> EngineCounters:
         return self._state.counters()
 
@@ -208,11 +215,15 @@ class Engine:
     def _take_in(self) -> bool:
         """Hands arrivals to their scheduler; waits where there is nothing to do. False when the engine is stopping."""
         with self._state.lock:
-            self._state.lock.wait_for(lambda: self._state.stopping or self._state.inbox or not self._is_idle())
+            self._state.lock.wait_for(self._has_work)
             arrived, self._state.inbox = self._state.inbox, []
+            to_erase, self._state.to_erase = self._state.to_erase, []
             if self._state.stopping:
                 self._state.inbox = arrived
                 return False
+        for owner in to_erase:
+            # The lanes have one store.
+            self._shared.scheduler.erase(owner)
         for generation in arrived:
             if not generation.cancelled:
                 self._lane_of(generation).scheduler.submit(generation)
@@ -222,8 +233,10 @@ class Engine:
         is_apart = generation.deterministic and self._deterministic is not None
         return self._deterministic if is_apart and self._deterministic else self._shared
 
-    def _is_idle(self) -> bool:
-        return all(lane.scheduler.is_idle for lane in self._lanes)
+    def _has_work(self) -> bool:
+        state = self._state
+        is_idle = all(lane.scheduler.is_idle for lane in self._lanes)
+        return bool(state.stopping or state.inbox or state.to_erase or not is_idle)
 
     def _refuse_all(self, error: ProviderError) -> None:
         with self._state.lock:

@@ -10,6 +10,7 @@ from typing import Final
 from app.agents import ToolChoice, ToolDeclaration
 from app.conversation import StopReason
 from app.errors import ConfigurationError, ContextOverflowError, ProviderError
+from app.ids import TenantId
 from app.ports.model import ModelRequest, ModelResponse
 from app.providers.llama.answers import AnswerMemory
 from app.providers.llama.building import SPARE_SEQUENCES, EngineOptions, build_engine
@@ -176,6 +177,11 @@ class LoadedModel:
         strange = self._weights.reserved.ids.intersection(tokens) - self._marker_spellings.keys()
         if response.stop_reason in {StopReason.STOP, StopReason.TOOL_CALLS} and not strange:
             self._answers.remember(request.tenant_id, response.content, response.tool_calls, tokens)
+
+    def erase(self, tenant_id: TenantId) -> None:
+        """Forgets what is kept of a tenant's prompts and answers."""
+        self._answers.erase(tenant_id)
+        self.engine.erase(str(tenant_id))
 
     def close(self) -> None:
         """Stops the engine and frees the memory. Blocks."""

@@ -140,6 +140,11 @@ class PrefixTree(Generic[StateT]):
         self._forget(stretch)
         return [*forgotten, stretch]
 
+    def drop_owner(self, owner: str) -> list[Stretch[StateT]]:
+        """Forgets everything under the scopes of an owner. Returns what was forgotten."""
+        scopes = [scope for scope in self._roots if scope.owner == owner]
+        return [gone for scope in scopes for root in tuple(self._roots[scope].values()) for gone in self.drop(root)]
+
     def shrink(self) -> list[Stretch[StateT]]:
         """Makes room, least lately used first: states that are on disk leave the memory, others are forgotten.
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from app.agents import ToolChoice
 from app.conversation import StopReason
 from app.errors import AdkError, ConfigurationError, ProviderError
+from app.ids import TenantId
 from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, Tokenizer
 from app.providers.llama.calls import CallFilter
 from app.providers.llama.config import LlamaConfig, find_default_model
@@ -154,6 +155,14 @@ class LlamaProvider:
             yield response
         finally:
             model.engine.cancel(generation)
+
+    def erase_tenant(self, tenant_id: TenantId) -> None:
+        """Forgets what is kept of a tenant's prompts and answers, in memory and on disk. Does not wait for it.
+
+        What is still running for the tenant is kept when it ends: end that first.
+        """
+        if self._model is not None:
+            self._model.erase(tenant_id)
 
     async def close(self) -> None:
         """Interrupts what runs and frees the model. Requests that wait or run get ProviderError ``model_closed``."""

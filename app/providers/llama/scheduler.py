@@ -121,6 +121,10 @@ class Scheduler:
             raise RuntimeError(f"no cells for {sum(count for _, count in fed)} tokens of the only request")
         return True
 
+    def erase(self, owner: str) -> None:
+        """Forgets what is stored of an owner; see ``Cache.erase``."""
+        self._cache.erase(owner)
+
     def refuse_all(self, error: ProviderError) -> None:
         """Ends every request with an error, and frees nothing of the context."""
         for job in [*self._active.values(), *self._tickets]:

@@ -34,6 +34,7 @@ class Weights:
             reason = library.recent_lines() or "no reason given"
             raise ConfigurationError(f"llama.cpp can't load {path}: {reason}", code="model_load_failed")
         self._vocabulary = self._native.llama_model_get_vocab(self._model)
+        self._pieces: dict[int, bytes] = {}
         self._idle = threading.Condition()
         self._users = 0
         self._closed = False
@@ -94,8 +95,11 @@ class Weights:
 
     def piece(self, token: int) -> bytes:
         """The bytes that a token stands for: none for a control token, and not always whole characters."""
-        with self._in_use():
-            return self._piece(token, ctypes.c_bool(False))
+        piece = self._pieces.get(token)
+        if piece is None:
+            with self._in_use():
+                piece = self._pieces[token] = self._piece(token, ctypes.c_bool(False))
+        return piece
 
     def make_grammar_tokenizer(self, end_tokens: Sequence[int]) -> Any:
         """The vocabulary in the form that llguidance needs. Must not be used once the weights are closed.

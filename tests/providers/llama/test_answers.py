@@ -49,3 +49,14 @@ def test_an_answer_that_is_given_again_is_counted_once() -> None:
     memory.remember(ME, "b", (), (5, 6))
 
     assert [memory.recall(ME, assistant(text)) for text in "ab"] == [(1, 2), (5, 6)]
+
+
+def test_a_tenants_answers_can_be_erased() -> None:
+    memory = AnswerMemory(most_tokens=3)
+    memory.remember(ME, "a", (), (1, 2))
+    memory.remember(YOU, "a", (), (3,))
+    memory.erase(ME)
+    memory.remember(YOU, "b", (), (4, 5))
+
+    assert memory.recall(ME, assistant("a")) is None
+    assert [memory.recall(YOU, assistant(text)) for text in "ab"] == [(3,), (4, 5)]

@@ -84,9 +84,13 @@ def make_engine(library: Library, weights: Weights) -> Iterator[MakeEngine]:
     def make(*, kind: type[LlamaContext] = LlamaContext, own_weights: Weights | None = None, **given: Any) -> Engine:
         window = given.pop("window", 256)
         known = {
-            "window_tokens": window, "cells": max(window, 512), "slots": 4, "threads": available_processors(), "store_bytes": 2**26,
+            "window_tokens": window,
+            "cells": max(window, 512),
+            "slots": 4,
+            "threads": available_processors(),
+            "store_bytes": 2**26,
             "end_tokens": weights.end_tokens,
-        }  # fmt: skip
+        }
         options = EngineOptions(**{**known, **given})
         made.append(build_engine(library, own_weights or weights, options, kind=kind))
         return made[-1]

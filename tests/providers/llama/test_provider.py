@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from app.agents import ToolDeclaration
 from app.conversation import Message, StopReason
 from app.errors import ConfigurationError, ContextOverflowError, ProviderError
+from app.ids import TenantId
 from app.ports.model import ModelProvider, ModelResponse, TextDelta
 from app.providers import LlamaConfig, LlamaProvider
 from app.providers.llama.context import LlamaContext
@@ -343,6 +344,23 @@ async def test_stored_prefixes_survive_a_restart(tmp_path: Path) -> None:
     tokens = answers[0].usage.input_tokens
     assert [answer.usage.cached_tokens for answer in answers] == [0, tokens - 1, 0]
     assert answers[0].content == answers[1].content == answers[2].content
+
+
+async def test_what_is_kept_of_a_tenant_can_be_erased(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    config = LlamaConfig(context_tokens=512, snapshot_folder=folder, snapshot_key=SecretStr("k" * 32))
+    provider = LlamaProvider(config)
+    tenants = ["mine", "mine", "theirs"]
+    before = [await provider.complete(ask(*SHORT, tenant=tenant, max_output_tokens=1)) for tenant in tenants]
+    provider.erase_tenant(TenantId("mine"))
+    after = [await provider.complete(ask(*SHORT, tenant=tenant, max_output_tokens=1)) for tenant in tenants[1:]]
+    provider.erase_tenant(TenantId("mine"))
+    provider.erase_tenant(TenantId("theirs"))
+    await provider.complete(ask(*SHORT, tenant="last", max_output_tokens=1))
+    await provider.close()
+
+    assert [bool(answer.usage.cached_tokens) for answer in before + after] == [False, True, False, False, True]
+    assert len({path.parent for path in folder.glob("*/*.prefix")}) == 1
 
 
 async def test_a_deterministic_request_needs_a_context_of_its_own(llama: LlamaProvider) -> None:
