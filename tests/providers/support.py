@@ -1,19 +1,27 @@
 """Builders for the tests of providers."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.agents import ToolDeclaration
 from app.conversation import Message, Role
 from app.ids import RunId, TenantId
 from app.ports.model import ModelProvider, ModelRequest, ModelResponse, TextDelta
+from app.providers.llama.forms import MISTRAL_MARKS, syntax_of
+from app.providers.llama.templates import ChatForm, Family, choose_form
 
 ADD = ToolDeclaration(
     name="add",
     description="Adds two numbers.",
     parameters={"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
 )
+
+
+def chat_form(family: Family, special_tokens: Mapping[str, int] | None = None) -> ChatForm:
+    """The form of a family in whose vocabulary all marks are tokens, or these."""
+    marks = special_tokens if special_tokens is not None else {mark: n for n, mark in enumerate(MISTRAL_MARKS)}
+    return ChatForm(family=family, calls=syntax_of(choose_form(family, marks), marks))
 
 
 def system(text: str) -> Message:

@@ -1,4 +1,4 @@
-"""Reads calls out of what a model writes: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, the Hermes form.
+"""Reads calls out of what a model writes, in each of the forms of ``forms``.
 
 Promises of this file: no call is dropped, however it is written (its text then goes on as ``raw_arguments``); and the
 text and the calls are the same however the output is cut into pieces.
@@ -6,63 +6,87 @@ text and the calls are the same however the output is cut into pieces.
 
 import json
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from app.conversation import ToolCall
 from app.ids import CallId
+from app.providers.llama.forms import UNREADABLE_CALL, CallSyntax
 
-CALL_OPEN: Final = "<tool_call>"
-CALL_CLOSE: Final = "</tool_call>"
-# Around the text of a token that opens or closes a call, while an answer is read: a model may write about the mark
-# without making a call, and only the token makes one. No text that a model writes has this character.
-_EDGE: Final = "\0"
-# The name of a call in which none can be read. No tool can have it: names don't begin with a bracket.
-UNREADABLE_CALL: Final = "(unreadable)"
+_DECODER: Final = json.JSONDecoder()
 _NAME: Final = re.compile(r'"name"\s*:\s*"([^"\\]{1,64})"')
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallMarkers:
-    """How the beginning and the end of a call look in a model's output. ``are_tokens``: each is a token of its own."""
+class CallReader(Protocol):
+    """Parts a stream of output into text, which may be shown at once, and calls."""
 
-    open: str = CALL_OPEN
-    close: str = CALL_CLOSE
-    are_tokens: bool = False
+    def feed(self, text: str) -> str:
+        """Takes the next piece of output; returns the text that is now known to be text."""
+        ...
 
-    @staticmethod
-    def of_vocabulary(special_texts: Collection[str]) -> "CallMarkers":
-        """Those of a model with these special tokens."""
-        if CALL_OPEN not in special_texts or CALL_CLOSE not in special_texts:
-            return CallMarkers()
-        return CallMarkers(
-            open=f"{_EDGE}{CALL_OPEN}{_EDGE}", close=f"{_EDGE}{CALL_CLOSE}{_EDGE}",
-            are_tokens=True,
-        )  # fmt: skip
+    def finish(self) -> str:
+        """Takes the end of the output; returns the text that was still held back."""
+        ...
 
-    @staticmethod
-    def bare(marker: str) -> str:
-        """A marker as the vocabulary spells it."""
-        return marker.strip(_EDGE)
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the whole output, in its order, each with an id of its own. To be asked after ``finish``."""
+        ...
+
+
+def reader_of(syntax: CallSyntax) -> CallReader:
+    """What reads the calls of a model's answers."""
+    if syntax.open is None:
+        return LeadingCall()
+    return CallFilter(syntax.open.spelled, syntax.close.spelled if syntax.close is not None else None)
+
+
+class LeadingCall:
+    """Reads an answer that is one call, or several, and nothing else: JSON objects with a name."""
+
+    def __init__(self) -> None:
+        self._held: str | None = ""
+        self._bodies: list[str] = []
+
+    def feed(self, text: str) -> str:
+        if self._held is None:
+            return text
+        self._held += text
+        start = self._held.lstrip()
+        if not start or start.startswith("{"):
+            return ""
+        shown, self._held = self._held, None
+        return shown
+
+    def finish(self) -> str:
+        held, self._held = self._held or "", None
+        if not held.lstrip().startswith("{"):
+            return held
+        bodies = split_objects(held)
+        # JSON that names nothing is an answer in JSON.
+        if not bodies or not all(_NAME.search(body) for body in bodies):
+            return held
+        self._bodies = bodies
+        return ""
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(read_call(body, position) for position, body in enumerate(self._bodies))
 
 
 class CallFilter:
-    """Parts a stream of output into text, which may be shown at once, and calls.
+    """Reads calls between two marks, or from a mark to the end of the output: there, all that stand in a list.
 
     Text that may still turn out to be the start of a call is held back, and so is white space, because the white
     space around calls belongs to them.
     """
 
-    def __init__(self, markers: CallMarkers | None = None) -> None:
-        self._markers = markers or CallMarkers()
+    def __init__(self, opening: str = "<tool_call>", closing: str | None = "</tool_call>") -> None:
+        self._opening = opening
+        self._closing = closing
         self._buffer = ""
         self._in_call = False
         self._drop_space = False
         self._bodies: list[str] = []
 
     def feed(self, text: str) -> str:
-        """Takes the next piece of output; returns the text that is now known to be text."""
         self._buffer += text
         shown: list[str] = []
         while self._advance(shown):
@@ -70,21 +94,22 @@ class CallFilter:
         return "".join(shown)
 
     def finish(self) -> str:
-        """Takes the end of the output; returns the text that was still held back. A call left open counts as a call."""
+        """A call left open counts as a call."""
         rest, self._buffer = self._buffer, ""
         if self._in_call:
             self._in_call = False
-            self._bodies.append(rest)
+            self._bodies += [rest] if self._closing is not None else split_objects(rest)
             return ""
         return "" if self._drop_space and not rest.strip() else self._after_call(rest)
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the whole output, in its order, each with an id of its own. To be asked after ``finish``."""
         return tuple(read_call(body, position) for position, body in enumerate(self._bodies))
 
     def _advance(self, shown: list[str]) -> bool:
         """Settles one more stretch of the buffer; False when more output is needed to go on."""
-        marker = self._markers.close if self._in_call else self._markers.open
+        if self._in_call and self._closing is None:
+            return False
+        marker = (self._closing or "") if self._in_call else self._opening
         before, found, rest = self._buffer.partition(marker)
         if found and self._in_call:
             self._bodies.append(before)
@@ -93,7 +118,7 @@ class CallFilter:
             shown.append(self._after_call(before.rstrip()))
             self._in_call = True
         elif not self._in_call:
-            safe = len(before) - _held_back(before, self._markers.open)
+            safe = len(before) - _held_back(before, self._opening)
             shown.append(self._after_call(before[:safe]))
             rest = before[safe:]
         if found or not self._in_call:
@@ -115,6 +140,20 @@ def _held_back(text: str, marker: str) -> int:
     return start + len(head) - len(head.rstrip())
 
 
+def split_objects(text: str) -> list[str]:
+    """The JSON objects of a list, or one after the other, each as a text. What can't be read as such is one of them."""
+    bodies: list[str] = []
+    rest = text.strip().removeprefix("[").strip()
+    while rest.strip("]; \n\t,"):
+        try:
+            _, end = _DECODER.raw_decode(rest)
+        except (ValueError, RecursionError):
+            end = len(rest)
+        bodies.append(rest[:end])
+        rest = rest[end:].lstrip(",; \n\t")
+    return bodies
+
+
 def read_call(body: str, position: int) -> ToolCall:
     """Reads what stands between the markers. What can't be read as a call becomes one with ``raw_arguments``."""
     call_id = CallId(f"call_{position}")
@@ -124,7 +163,7 @@ def read_call(body: str, position: int) -> ToolCall:
         found = _NAME.search(body)
         return ToolCall(call_id=call_id, name=found[1] if found else UNREADABLE_CALL, raw_arguments=body.strip())
     # A model that calls a tool without parameters often leaves them out altogether.
-    arguments = value.get("arguments", {})
+    arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, dict):
         return ToolCall(call_id=call_id, name=name, arguments=arguments)
     return ToolCall(call_id=call_id, name=name, raw_arguments=json.dumps(arguments, ensure_ascii=False))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.errors import ProviderError
 from app.providers.llama.choosers import Constraint, FreeAnswer
-from app.providers.llama.grammars import MOST_CALLS, AnswerRule
+from app.providers.llama.grammars import MOST_CALLS, AnswerRule, Trigger
 from app.providers.llama.weights import Weights
 
 _MOST_GRAMMARS: Final = 256
@@ -107,7 +107,7 @@ class TriggeredAnswer:
         matcher: Any,
         read: Callable[[bytes], Sequence[int]],
         *,
-        trigger: bytes,
+        trigger: Trigger,
         spell: Callable[[int], bytes],
     ) -> None:
         self._fresh = matcher
@@ -115,8 +115,10 @@ class TriggeredAnswer:
         self._trigger = trigger
         self._spell = spell
         self._tail = b""
+        self._said_nothing = True
         self._inner: RuledAnswer | None = None
         self._begun = 0
+        self._is_over = False
 
     def allows(self, token: int) -> bool:
         return self._inner is None or self._inner.allows(token)
@@ -131,10 +133,13 @@ class TriggeredAnswer:
             self._leave_when_complete()
             return
         text = self._tail + self._spell(token)
-        _, found, rest = text.rpartition(self._trigger)
-        self._tail = text[-len(self._trigger) :] if not found else b""
-        if found and self._begun < MOST_CALLS:
+        before, found, rest = text.rpartition(self._trigger.text)
+        is_first = self._said_nothing and not before
+        if found and self._begun < MOST_CALLS and (is_first or not self._trigger.only_first):
             self._enter(rest)
+        length = len(self._trigger.text)
+        self._said_nothing = self._said_nothing and not found and len(text) <= length
+        self._tail = text[-length:] if not found else b""
 
     def forced(self) -> list[int]:
         if self._inner is None:
@@ -144,8 +149,8 @@ class TriggeredAnswer:
         return tokens
 
     def is_complete(self) -> bool:
-        """Where so many calls were made that the model only repeats itself."""
-        return self._inner is None and self._begun >= MOST_CALLS
+        """Behind a block that ends the answer, and where so many calls were made that the model only repeats itself."""
+        return self._is_over or (self._inner is None and self._begun >= MOST_CALLS)
 
     def _enter(self, rest: bytes) -> None:
         """A token may hold more than the end of the trigger. What the grammar does not allow stays free text."""
@@ -157,6 +162,7 @@ class TriggeredAnswer:
     def _leave_when_complete(self) -> None:
         if self._inner is not None and self._inner.is_complete():
             self._inner = None
+            self._is_over = self._trigger.ends_answer
 
 
 def _forbid(row: Any, matcher: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.conversation import replace_surrogates
 from app.errors import ProviderError
-from app.providers.llama.templates import Segment
+from app.providers.llama.segments import Segment
 
 
 class Vocabulary(Protocol):

@@ -14,11 +14,11 @@ from app.ids import TenantId
 from app.ports.model import ModelRequest, ModelResponse
 from app.providers.llama.answers import AnswerMemory
 from app.providers.llama.building import SPARE_SEQUENCES, EngineOptions, build_engine
-from app.providers.llama.calls import CallMarkers
 from app.providers.llama.config import LlamaConfig, find_default_model
 from app.providers.llama.constraints import Grammars
 from app.providers.llama.content import PromptTokenizer
 from app.providers.llama.context import STATE_KIND, Sampling
+from app.providers.llama.forms import forced_head, spelled_head, syntax_of
 from app.providers.llama.generation import Outcome
 from app.providers.llama.gguf import GgufHeader, read_header
 from app.providers.llama.grammars import (
@@ -32,17 +32,9 @@ from app.providers.llama.library import Library, load_library
 from app.providers.llama.limits import available_processors
 from app.providers.llama.memory import MIB, ContextNeed, read_shape, require_fit, work_out_need
 from app.providers.llama.prefixes import common_length
+from app.providers.llama.segments import Segment
 from app.providers.llama.snapshots import SnapshotFolder, SnapshotOptions
-from app.providers.llama.templates import (
-    MARKERS,
-    Family,
-    Segment,
-    call_head,
-    choose_family,
-    forced_head,
-    render,
-    supports_tools,
-)
+from app.providers.llama.templates import MARKERS, ChatForm, Family, choose_family, choose_form, render
 from app.providers.llama.weights import Weights
 
 _MOST_CONTEXT_TOKENS: Final = 8192
@@ -89,18 +81,16 @@ class LoadedModel:
         self.deterministic_tokens = config.deterministic_tokens
         self.family = choose_family(header.text("tokenizer.chat_template"), weights.special_tokens)
         self.notes = _notes(header, self.family, is_recurrent=weights.is_recurrent)
-        self.markers = CallMarkers.of_vocabulary(weights.special_tokens)
+        form = choose_form(self.family, weights.special_tokens)
+        self.syntax = syntax_of(form, weights.special_tokens)
+        self._form = ChatForm(family=self.family, calls=self.syntax)
         self._prompts = PromptTokenizer(weights, weights.reserved)
         self.tokenizer = ModelTokenizer(self._prompts)
         self._answers = AnswerMemory()
         # Some models go on with the next turn's head instead of ending theirs.
         markers = {weights.special_tokens[marker] for marker in MARKERS[self.family]}
         end_tokens = weights.end_tokens | markers
-        self._marker_spellings = {
-            weights.special_tokens[self.markers.bare(marker)]: marker.encode()
-            for marker in (self.markers.open, self.markers.close)
-            if self.markers.are_tokens
-        }
+        self._spellings = self.syntax.spellings()
         self._grammars = Grammars(weights, end_tokens=end_tokens, spell=self._spell)
         options = EngineOptions(
             window_tokens=window_tokens,
@@ -137,28 +127,18 @@ class LoadedModel:
             weights.close()
             raise
 
-    @property
-    def supports_tools(self) -> bool:
-        return supports_tools(self.family)
-
     def prepare(self, request: ModelRequest) -> Prepared:
         """The tokens of a request's prompt, and what its answer has to follow. From any thread; blocks.
 
-        Raises ProviderError ``tools_unsupported``, ``unknown_tool_choice``, ``schema_unsupported`` or
+        Raises ProviderError ``unknown_tool_choice``, ``schema_unsupported``, ``deterministic_unavailable`` or
         ContextOverflowError.
         """
         forced = _forced_tool(request)
         tools = () if request.tool_choice == ToolChoice.NONE else request.tools
-        if tools and not self.supports_tools:
-            raise ProviderError(
-                f"models of the family {self.family} can't be told about tools yet",
-                status=400,
-                code="tools_unsupported",
-            )
         rule = self._rule(request, tools, forced)
         recall = partial(self._answers.recall, request.tenant_id)
-        body = self._encode(render(self.family, request.messages, tools=tools, recall=recall))
-        head = tuple(self._prompts.encode(forced_head(forced.name))) if forced is not None else ()
+        body = self._encode(render(self._form, request.messages, tools=tools, recall=recall))
+        head = tuple(self._prompts.encode(forced_head(self.syntax, forced.name))) if forced is not None else ()
         prompt = (*body, *head)
         window = self._window(request)
         if len(prompt) > window:
@@ -167,14 +147,14 @@ class LoadedModel:
             prompt=prompt,
             marks=self._marks(request, tools, body),
             head=head,
-            head_text=f"{self.markers.open}\n{call_head(forced.name)}" if forced is not None else "",
+            head_text=spelled_head(self.syntax, forced.name) if forced is not None else "",
             rule=rule,
         )
 
     def remember(self, request: ModelRequest, prepared: Prepared, response: ModelResponse, outcome: Outcome) -> None:
         """Keeps the tokens of an answer for the next turn of its conversation."""
         tokens = (*prepared.head, *outcome.tokens)
-        strange = self._weights.reserved.ids.intersection(tokens) - self._marker_spellings.keys()
+        strange = self._weights.reserved.ids.intersection(tokens) - self._spellings.keys()
         if response.stop_reason in {StopReason.STOP, StopReason.TOOL_CALLS} and not strange:
             self._answers.remember(request.tenant_id, response.content, response.tool_calls, tokens)
 
@@ -195,7 +175,7 @@ class LoadedModel:
 
     def _spell(self, token: int) -> bytes:
         """What an answer's token adds to its text: the marks of calls so that they can't be taken for text."""
-        return self._marker_spellings.get(token) or self._weights.piece(token)
+        return self._spellings.get(token) or self._weights.piece(token)
 
     def _window(self, request: ModelRequest) -> int:
         if not request.deterministic:
@@ -215,18 +195,18 @@ class LoadedModel:
         prefix = request.messages[: request.prefix_length]
         if not prefix or len(prefix) == len(request.messages):
             return ()
-        segments = render(self.family, prefix, tools=tools, opens_answer=False)
+        segments = render(self._form, prefix, tools=tools, opens_answer=False)
         return (common_length(self._encode(segments), prompt),)
 
     def _rule(
         self, request: ModelRequest, tools: Sequence[ToolDeclaration], forced: ToolDeclaration | None
     ) -> AnswerRule | None:
         if forced is not None:
-            rule = forced_call_rule(forced, self.markers)
+            rule = forced_call_rule(forced, self.syntax)
         elif tools and request.output_schema is not None:
-            rule = call_or_answer_rule(tools, request.output_schema, self.markers)
+            rule = call_or_answer_rule(tools, request.output_schema, self.syntax)
         elif tools:
-            rule = call_rule(tools, self.markers)
+            rule = call_rule(tools, self.syntax)
         elif request.output_schema is not None:
             rule = answer_rule(request.output_schema)
         else:

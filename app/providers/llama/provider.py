@@ -12,7 +12,7 @@ from app.conversation import StopReason
 from app.errors import AdkError, ConfigurationError, ProviderError
 from app.ids import TenantId
 from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, Tokenizer
-from app.providers.llama.calls import CallFilter
+from app.providers.llama.calls import reader_of
 from app.providers.llama.config import LlamaConfig, find_default_model
 from app.providers.llama.engine import EngineCounters
 from app.providers.llama.generation import MODEL_CLOSED, Emission, Generation, Outcome, model_closed
@@ -85,7 +85,7 @@ class LlamaProvider:
             ModelInfo(
                 name=name,
                 context_tokens=model.window_tokens if model else None,
-                supports_tools=model.supports_tools if model else None,
+                supports_tools=True,
                 enforces_schema=True,
                 notes=model.notes if model else (),
             )
@@ -121,7 +121,7 @@ class LlamaProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         """Yields text while it is generated, and last the whole answer.
 
-        Raises ProviderError: ContextOverflowError before anything is evaluated, ``tools_unsupported``,
+        Raises ProviderError: ContextOverflowError before anything is evaluated,
         ``unknown_tool_choice``, ``schema_unsupported``, ``grammar_failed``, ``deterministic_unavailable``,
         ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
         """
@@ -201,7 +201,7 @@ class _Reader:
 
     def __init__(self, request: ModelRequest, model: LoadedModel, prepared: Prepared) -> None:
         declared = bool(request.tools) and request.tool_choice != ToolChoice.NONE
-        self._calls = CallFilter(model.markers) if declared else None
+        self._calls = reader_of(model.syntax) if declared else None
         self._shown: list[str] = []
         if self._calls is not None and prepared.head_text:
             self._calls.feed(prepared.head_text)

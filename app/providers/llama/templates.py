@@ -8,31 +8,25 @@ Any list of messages can be written. Leading system messages become one; familie
 front of the first user's message; families that insist on alternation get neighbours of one side merged.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from app.agents import ToolDeclaration
-from app.conversation import Message, Role, ToolCall
+from app.conversation import Message, Role
 from app.errors import ConfigurationError
-from app.providers.llama.calls import CALL_CLOSE, CALL_OPEN, UNREADABLE_CALL
+from app.providers.llama.forms import (
+    MISTRAL_MARKS,
+    CallForm,
+    CallSyntax,
+    declare,
+    write_calls,
+    write_result,
+)
+from app.providers.llama.segments import Segment, content, template
 
 _PARAGRAPH: Final = "\n\n"
-_TOOLS_HEAD: Final = """# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-"""
-_TOOLS_FOOT: Final = f"""</tools>
-
-For each function call, return a json object with function name and arguments within {CALL_OPEN}{CALL_CLOSE} XML tags:
-{CALL_OPEN}
-{{"name": <function-name>, "arguments": <args-json-object>}}
-{CALL_CLOSE}"""
 
 
 class Family(StrEnum):
@@ -42,18 +36,6 @@ class Family(StrEnum):
     LLAMA3 = "llama3"
     GEMMA = "gemma"
     MISTRAL = "mistral"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Segment:
-    """A piece of a prompt. Special tokens are read out of ``text`` only where it is the template's own.
-
-    ``tokens``: the model wrote this, as these tokens; ``text`` is then empty.
-    """
-
-    text: str
-    is_template: bool
-    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,35 +55,47 @@ MARKERS: Final[dict[Family, tuple[str, ...]]] = {
 }
 # Phi's form shares its first marker with chatml and is another one.
 _FOREIGN_MARKERS: Final = ("<|im_sep|>",)
-_SUPPORT_TOOLS: Final = frozenset({Family.CHATML})
 _ALTERNATING: Final = frozenset({Family.GEMMA, Family.MISTRAL})
 
 
-def choose_family(template: str | None, special_texts: Collection[str]) -> Family:
+def choose_family(chat_template: str | None, special_texts: Collection[str]) -> Family:
     """Tells a model's family by its file's template, or without one by its vocabulary's special tokens.
 
     Raises ConfigurationError ``chat_template_unsupported``.
     """
     known = [family for family, markers in MARKERS.items() if all(marker in special_texts for marker in markers)]
-    spoken = [family for family in known if template is None or MARKERS[family][0] in template]
-    if spoken and not any(marker in (template or "") for marker in _FOREIGN_MARKERS):
+    spoken = [family for family in known if chat_template is None or MARKERS[family][0] in chat_template]
+    if spoken and not any(marker in (chat_template or "") for marker in _FOREIGN_MARKERS):
         return spoken[0]
-    if template is None:
+    if chat_template is None:
         problem = "the model file has no chat template, and its vocabulary has the control tokens of no known family"
     else:
-        problem = f"the chat template of the model file is of no known family: it begins {template[:80]!r}"
+        problem = f"the chat template of the model file is of no known family: it begins {chat_template[:80]!r}"
     raise ConfigurationError(f"{problem}; known are {', '.join(Family)}", code="chat_template_unsupported")
 
 
-def supports_tools(family: Family) -> bool:
-    return family in _SUPPORT_TOOLS
+def choose_form(family: Family, special_texts: Collection[str]) -> CallForm:
+    """How a model of the family with these special tokens is told about tools."""
+    if family is Family.LLAMA3:
+        return CallForm.LLAMA3
+    if family is Family.MISTRAL and all(mark in special_texts for mark in MISTRAL_MARKS):
+        return CallForm.MISTRAL
+    return CallForm.HERMES
 
 
 Recall = Callable[[Message], tuple[int, ...] | None]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatForm:
+    """Everything about a model's prompts that does not depend on a request."""
+
+    family: Family
+    calls: CallSyntax
+
+
 def render(
-    family: Family,
+    form: ChatForm,
     messages: Sequence[Message],
     *,
     tools: Sequence[ToolDeclaration] = (),
@@ -112,43 +106,43 @@ def render(
 
     ``recall`` gives the tokens of a message that the model itself has generated, or None.
     """
-    turns = _normalize(family, messages, tools, recall)
-    segments = [segment for turn in turns for segment in _write_turn(family, turn)]
+    is_apart = form.calls.form is CallForm.MISTRAL
+    segments = declare(form.calls.form, tools) if tools and is_apart else []
+    turns = _normalize(form, messages, () if is_apart else tools, recall)
+    segments += [segment for turn in turns for segment in _write_turn(form, turn)]
     if opens_answer:
-        segments.append(_template(_opening(family)))
+        segments.append(template(_frame(form, Role.ASSISTANT)[0]))
     return _joined(segments)
 
 
-def forced_head(tool: str) -> tuple[Segment, ...]:
-    """The beginning of a forced call; what the model writes goes on from there."""
-    return (_template(f"{CALL_OPEN}\n"), _content(call_head(tool)))
-
-
 def _normalize(
-    family: Family, messages: Sequence[Message], tools: Sequence[ToolDeclaration], recall: Recall
+    form: ChatForm, messages: Sequence[Message], tools: Sequence[ToolDeclaration], recall: Recall
 ) -> list[Turn]:
     leading = 0
     while leading < len(messages) and messages[leading].role is Role.SYSTEM:
         leading += 1
-    preamble = [_content(_PARAGRAPH.join(message.content for message in messages[:leading]))] if leading else []
+    preamble = [content(_PARAGRAPH.join(message.content for message in messages[:leading]))] if leading else []
     if tools:
-        preamble = [*preamble, *([_content(_PARAGRAPH)] if leading else []), *_declare(tools)]
-    turns = [Turn(role=message.role, segments=tuple(_write_body(message, recall))) for message in messages[leading:]]
-    turns = _merge_results(turns)
-    if family not in _ALTERNATING:
+        preamble = [*preamble, *([content(_PARAGRAPH)] if leading else []), *declare(form.calls.form, tools)]
+    turns = [Turn(role=each.role, segments=tuple(_write_body(form, each, recall))) for each in messages[leading:]]
+    if form.calls.form is CallForm.HERMES:
+        turns = _merge_results(turns)
+    if form.family not in _ALTERNATING:
         return [*([Turn(role=Role.SYSTEM, segments=tuple(preamble))] if preamble else []), *turns]
-    speakers = [Turn(role=_speaker(turn.role), segments=turn.segments) for turn in turns]
+    speakers = [Turn(role=_speaker(form, turn.role), segments=turn.segments) for turn in turns]
     opening = [Turn(role=Role.USER, segments=tuple(preamble))] if preamble else []
-    return _merge(opening + speakers, roles=(Role.USER, Role.ASSISTANT), separator=_content(_PARAGRAPH))
+    return _merge(opening + speakers, roles=(Role.USER, Role.ASSISTANT), separator=content(_PARAGRAPH))
 
 
-def _speaker(role: Role) -> Role:
+def _speaker(form: ChatForm, role: Role) -> Role:
+    if role is Role.TOOL and form.calls.form is CallForm.MISTRAL:
+        return role
     return Role.ASSISTANT if role is Role.ASSISTANT else Role.USER
 
 
 def _merge_results(turns: Iterable[Turn]) -> list[Turn]:
     """Results of one turn's calls stand in one turn, as the Hermes form has them."""
-    return _merge(turns, roles=(Role.TOOL,), separator=_template("\n"))
+    return _merge(turns, roles=(Role.TOOL,), separator=template("\n"))
 
 
 def _merge(turns: Iterable[Turn], *, roles: Collection[Role], separator: Segment) -> list[Turn]:
@@ -161,67 +155,33 @@ def _merge(turns: Iterable[Turn], *, roles: Collection[Role], separator: Segment
     return merged
 
 
-def _write_body(message: Message, recall: Recall) -> list[Segment]:
+def _write_body(form: ChatForm, message: Message, recall: Recall) -> list[Segment]:
     tokens = recall(message) if message.role is Role.ASSISTANT else None
     if tokens:
         return [Segment(text="", is_template=False, tokens=tokens)]
     if message.role is Role.TOOL:
-        return [_template("<tool_response>\n"), _content(message.content), _template("\n</tool_response>")]
-    body = [_content(message.content)] if message.content else []
-    for call in message.tool_calls:
-        lead = "\n" if body else ""
-        body += [_template(f"{lead}{CALL_OPEN}\n"), _content(_write_call(call)), _template(f"\n{CALL_CLOSE}")]
-    return body
+        return write_result(form.calls.form, message.content)
+    body = [content(message.content)] if message.content else []
+    return [*body, *write_calls(form.calls, message.tool_calls, follows_text=bool(body))]
 
 
-def _write_call(call: ToolCall) -> str:
-    raw = call.raw_arguments or ""
-    if call.arguments is None and call.name == UNREADABLE_CALL:
-        return raw
-    arguments = raw if call.arguments is None else json.dumps(call.arguments, ensure_ascii=False)
-    return f"{call_head(call.name)}{arguments}}}"
+def _write_turn(form: ChatForm, turn: Turn) -> list[Segment]:
+    before, after = _frame(form, turn.role)
+    return [template(before), *turn.segments, template(after)]
 
 
-def call_head(tool: str) -> str:
-    """The text of a call up to its arguments."""
-    return f'{{"name": {json.dumps(tool, ensure_ascii=False)}, "arguments": '
-
-
-def _declare(tools: Sequence[ToolDeclaration]) -> list[Segment]:
-    """The Hermes form, word for word, as models learned it. Declarations may come from a server of tools: content."""
-    # Keys in one order: equal fingerprints have to be equal tokens.
-    declared = [{"type": "function", "function": tool.model_dump()} for tool in tools]
-    lines = [json.dumps(declaration, ensure_ascii=False, sort_keys=True) for declaration in declared]
-    return [_template(_TOOLS_HEAD), _content("".join(f"{line}\n" for line in lines)), _template(_TOOLS_FOOT)]
-
-
-def _write_turn(family: Family, turn: Turn) -> list[Segment]:
-    before, after = _frame(family, turn.role)
-    return [_template(before), *turn.segments, _template(after)]
-
-
-def _frame(family: Family, role: Role) -> tuple[str, str]:
+def _frame(form: ChatForm, role: Role) -> tuple[str, str]:
     """What stands before and after a turn."""
-    if family is Family.CHATML:
+    if form.family is Family.CHATML:
         return f"<|im_start|>{Role.USER if role is Role.TOOL else role}\n", "<|im_end|>\n"
-    if family is Family.LLAMA3:
+    if form.family is Family.LLAMA3:
         speaker = "ipython" if role is Role.TOOL else role.value
         return f"<|start_header_id|>{speaker}<|end_header_id|>\n\n", "<|eot_id|>"
-    if family is Family.GEMMA:
+    if form.family is Family.GEMMA:
         return f"<start_of_turn>{'model' if role is Role.ASSISTANT else 'user'}\n", "<end_of_turn>\n"
+    if role is Role.TOOL:
+        return "", ""
     return ("", "</s>") if role is Role.ASSISTANT else ("[INST]", "[/INST]")
-
-
-def _opening(family: Family) -> str:
-    return _frame(family, Role.ASSISTANT)[0]
-
-
-def _template(text: str) -> Segment:
-    return Segment(text=text, is_template=True)
-
-
-def _content(text: str) -> Segment:
-    return Segment(text=text, is_template=False)
 
 
 def _joined(segments: Iterable[Segment]) -> tuple[Segment, ...]:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from app.conversation import ToolCall
 from app.ids import CallId
-from app.providers.llama.calls import UNREADABLE_CALL, CallFilter, read_call
+from app.providers.llama.calls import CallFilter, LeadingCall, read_call, reader_of, split_objects
+from app.providers.llama.forms import UNREADABLE_CALL, CallForm, syntax_of
 
 PIECES = st.sampled_from(
     [
@@ -152,3 +153,55 @@ def test_any_text_reads_as_a_call(body: str) -> None:
 @given(arguments=st.dictionaries(st.text(alphabet=st.characters(codec="utf-8")), st.integers() | st.booleans()))
 def test_arguments_come_back_as_they_were(arguments: dict[str, object]) -> None:
     assert read_call(json.dumps({"name": "add", "arguments": arguments}), 0).arguments == arguments
+
+
+def answered(
+    form: CallForm, special: dict[str, int], *pieces: str
+) -> tuple[str, list[str], list[dict[str, object] | None]]:
+    reader = reader_of(syntax_of(form, special))
+    text = "".join(reader.feed(piece) for piece in pieces) + reader.finish()
+    return text, [call.name for call in reader.calls()], [call.arguments for call in reader.calls()]
+
+
+def test_a_mark_that_is_a_token_is_told_from_its_text() -> None:
+    special = {"<tool_call>": 1, "</tool_call>": 2}
+    body = '{"name": "add", "arguments": {}}'
+    as_text = answered(CallForm.HERMES, special, f"Write <tool_call>{body}</tool_call>.")
+    as_token = answered(CallForm.HERMES, special, f"Yes. \0<tool_call>\0{body}\0</tool_call>\0")
+
+    assert as_text == (f"Write <tool_call>{body}</tool_call>.", [], [])
+    assert as_token == ("Yes.", ["add"], [{}])
+
+
+def test_mistral_calls_are_a_list_to_the_end() -> None:
+    body = '[{"name": "add", "arguments": {"a": 1}}, {"name": "sub", "arguments": {"a": "],"}}]'
+
+    assert answered(CallForm.MISTRAL, {"[TOOL_CALLS]": 5}, "\0[TOOL_", f"CALLS]\0{body}") == (
+        "", ["add", "sub"], [{"a": 1}, {"a": "],"}],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (['{"name": "add", ', '"parameters": {"a": 1}}'], ("", ["add"], [{"a": 1}])),
+        (['{"name": "add", "parameters": {}}; {"name": "sub", "parameters": {}}'], ("", ["add", "sub"], [{}, {}])),
+        (["Hello ", '{"name": "add", "parameters": {}}'], ('Hello {"name": "add", "parameters": {}}', [], [])),
+        (['{"city": "Rome"}'], ('{"city": "Rome"}', [], [])),
+        ([" ", "hi"], (" hi", [], [])),
+        ([""], ("", [], [])),
+    ],
+)
+def test_llama_calls_are_a_whole_answer(pieces: list[str], expected: object) -> None:
+    assert answered(CallForm.LLAMA3, {}, *pieces) == expected
+
+
+def test_text_is_shown_as_soon_as_it_is_no_call() -> None:
+    reader = LeadingCall()
+
+    assert [reader.feed("\n"), reader.feed("H"), reader.feed("i")] == ["", "\nH", "i"]
+
+
+def test_what_is_no_json_is_one_call_that_cannot_be_read() -> None:
+    assert split_objects('[{"a": 1}, {bad') == ['{"a": 1}', "{bad"]
+    assert split_objects("[]") == []

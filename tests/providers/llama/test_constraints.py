@@ -7,9 +7,9 @@ import pytest
 
 from app.agents import ToolDeclaration
 from app.errors import ProviderError
-from app.providers.llama.calls import CallMarkers
 from app.providers.llama.choosers import Constraint, FreeAnswer
 from app.providers.llama.constraints import Grammars
+from app.providers.llama.forms import CallForm, spelled_head, syntax_of
 from app.providers.llama.grammars import (
     MOST_CALLS,
     AnswerRule,
@@ -21,7 +21,7 @@ from app.providers.llama.grammars import (
 from app.providers.llama.weights import Weights
 from tests.providers.support import ADD
 
-MARKERS = CallMarkers()
+SYNTAX = syntax_of(CallForm.HERMES, {})
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 FIND = ToolDeclaration(
@@ -74,14 +74,14 @@ def test_an_answer_follows_its_schema(grammars: Grammars, weights: Weights, text
 def test_a_forced_call_goes_on_with_arguments_and_ends(
     grammars: Grammars, weights: Weights, text: str, expected: bool
 ) -> None:
-    assert accepts(grammars, weights, forced_call_rule(ADD, MARKERS), text) is expected
+    assert accepts(grammars, weights, forced_call_rule(ADD, SYNTAX), text) is expected
 
 
 @pytest.mark.parametrize(
     "name", ['{"name": "add", "arguments": {"a": 1}}', '{"name": "find", "arguments": {"where": "there"}}']
 )
 def test_text_is_free_and_a_call_in_it_names_a_tool(grammars: Grammars, weights: Weights, name: str) -> None:
-    constraint = grammars.start(call_rule([ADD, FIND], MARKERS))
+    constraint = grammars.start(call_rule([ADD, FIND], SYNTAX))
 
     assert follow(constraint, weights, f"Well, {{}} and so on.\n<tool_call>\n{name}\n</tool_call> Done.") == 0
     assert not constraint.is_complete()
@@ -91,11 +91,11 @@ def test_text_is_free_and_a_call_in_it_names_a_tool(grammars: Grammars, weights:
 def test_a_call_of_no_tool_or_with_other_arguments_is_not_allowed(
     grammars: Grammars, weights: Weights, name: str
 ) -> None:
-    assert follow(grammars.start(call_rule([ADD, FIND], MARKERS)), weights, f"<tool_call>\n{name}") > 0
+    assert follow(grammars.start(call_rule([ADD, FIND], SYNTAX)), weights, f"<tool_call>\n{name}") > 0
 
 
 def test_a_model_that_calls_for_ever_is_stopped(grammars: Grammars, weights: Weights) -> None:
-    constraint = grammars.start(call_rule([ADD], MARKERS))
+    constraint = grammars.start(call_rule([ADD], SYNTAX))
     follow(constraint, weights, f"<tool_call>\n{CALL}\n</tool_call>\n" * (MOST_CALLS - 1))
     before = constraint.is_complete()
     follow(constraint, weights, f"<tool_call>\n{CALL}\n</tool_call>")
@@ -115,17 +115,78 @@ def test_a_model_that_calls_for_ever_is_stopped(grammars: Grammars, weights: Wei
 def test_an_answer_is_calls_or_follows_its_schema(
     grammars: Grammars, weights: Weights, text: str, expected: bool
 ) -> None:
-    rule = call_or_answer_rule([ADD], {**SCHEMA, "additionalProperties": False}, MARKERS)
+    rule = call_or_answer_rule([ADD], {**SCHEMA, "additionalProperties": False}, SYNTAX)
 
     assert (follow(grammars.start(rule), weights, text) == 0) is expected
 
 
-def test_marks_that_are_tokens_are_named_in_the_grammar() -> None:
-    markers = CallMarkers.of_vocabulary(["<tool_call>", "</tool_call>"])
+def test_marks_that_are_tokens_are_named_by_their_number() -> None:
+    syntax = syntax_of(CallForm.HERMES, {"<tool_call>": 7, "</tool_call>": 8})
+    rule = call_rule([ADD], syntax)
 
-    assert "<tool_call>" in call_or_answer_rule([ADD], SCHEMA, markers).grammar
-    assert '"<tool_call>"' not in call_or_answer_rule([ADD], SCHEMA, markers).grammar
-    assert call_rule([ADD], markers).trigger == b"\0<tool_call>\0"
+    assert "<[7]>" in call_or_answer_rule([ADD], SCHEMA, syntax).grammar
+    assert "<[8]>" in rule.grammar
+    assert rule.trigger is not None
+    assert rule.trigger.text == b"\0<tool_call>\0"
+
+
+def test_a_call_between_tokens_is_followed(weights_with_added_token: Weights) -> None:
+    """The token of ``<tool_call>`` stands for both marks: what matters is that tokens are told from text."""
+    vocabulary = weights_with_added_token
+    syntax = syntax_of(CallForm.HERMES, {"<tool_call>": 3, "</tool_call>": 3})
+    spell = {3: b"\0<tool_call>\0"}
+    grammars = Grammars(
+        vocabulary, end_tokens=vocabulary.end_tokens, spell=lambda token: spell.get(token) or vocabulary.piece(token)
+    )
+    constraint = grammars.start(call_rule([ADD], syntax))
+    constraint.take(3)
+    left = follow(constraint, vocabulary, f"\n{CALL}\n")
+    others = [token for token in vocabulary.tokenize_plain("</tool_call>") if constraint.allows(token)]
+
+    assert (left, others, constraint.allows(3)) == (0, [], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"name": "add", "parameters": {"a": 1}}', False),
+        ('{"name": "drop", "parameters": {"a": 1}}', True),
+        ('Like {"name": "drop"}', False),
+        ('{"city": "Rome"}', False),
+    ],
+)
+def test_a_llama_call_is_a_whole_answer(grammars: Grammars, weights: Weights, text: str, left: bool) -> None:
+    constraint = grammars.start(call_rule([ADD], syntax_of(CallForm.LLAMA3, {})))
+
+    assert (follow(constraint, weights, text) > 0) is left
+    assert constraint.is_complete() is text.startswith('{"name": "add"')
+
+
+def test_a_list_of_calls_ends_the_answer(grammars: Grammars, weights: Weights) -> None:
+    """A vocabulary without the mark spells it as text."""
+    constraint = grammars.start(call_rule([ADD], syntax_of(CallForm.MISTRAL, {})))
+    left = follow(constraint, weights, f"[TOOL_CALLS][{CALL}, {CALL}]")
+
+    assert (left, constraint.is_complete()) == (0, True)
+
+
+@pytest.mark.parametrize("form", CallForm)
+def test_calls_or_an_answer_can_be_held_to_in_each_form(grammars: Grammars, weights: Weights, form: CallForm) -> None:
+    syntax = syntax_of(form, {})
+    rule = call_or_answer_rule([ADD, FIND], {"enum": ["yes"]}, syntax)
+    call = spelled_head(syntax, "add") + '{"a": 1}}' + syntax.tail + (syntax.close.text if syntax.close else "")
+
+    assert follow(grammars.start(rule), weights, call) == 0
+    assert follow(grammars.start(rule), weights, '"yes"') == 0
+    assert follow(grammars.start(rule), weights, "no") > 0
+
+
+def test_a_forced_call_ends_as_its_form_does(grammars: Grammars, weights: Weights) -> None:
+    mistral = forced_call_rule(ADD, syntax_of(CallForm.MISTRAL, {}))
+    llama = forced_call_rule(ADD, syntax_of(CallForm.LLAMA3, {}))
+
+    assert accepts(grammars, weights, mistral, '{"a": 1}}]')
+    assert accepts(grammars, weights, llama, '{"a": 1}}')
 
 
 def test_what_can_only_follow_is_forced(grammars: Grammars, weights: Weights) -> None:

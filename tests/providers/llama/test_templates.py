@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from app.conversation import Message, Role, ToolCall
 from app.errors import ConfigurationError
 from app.ids import CallId
-from app.providers.llama.calls import UNREADABLE_CALL
-from app.providers.llama.templates import MARKERS, Family, Segment, choose_family, forced_head, render
-from tests.providers.support import ADD, assistant, result, system, user
+from app.providers.llama.forms import MISTRAL_MARKS, UNREADABLE_CALL, CallForm, forced_head
+from app.providers.llama.segments import Segment
+from app.providers.llama.templates import MARKERS, Family, choose_family, choose_form, render
+from tests.providers.support import ADD, assistant, chat_form, result, system, user
 
-ALL = [marker for markers in MARKERS.values() for marker in markers]
+ALL = [*(marker for markers in MARKERS.values() for marker in markers), *MISTRAL_MARKS]
 CALL = ToolCall(call_id=CallId("call_0"), name="add", arguments={"a": 1, "b": "é"})
 MESSAGES = st.lists(
     st.builds(
@@ -26,7 +27,7 @@ MESSAGES = st.lists(
 
 
 def written(family: Family, *messages: Message, **options: object) -> str:
-    segments = render(family, messages, **options)  # type: ignore[arg-type]  # passed on as they are
+    segments = render(chat_form(family), messages, **options)  # type: ignore[arg-type]  # passed on as they are
     return "".join(segment.text for segment in segments)
 
 
@@ -133,7 +134,7 @@ def test_a_malformed_call_is_written_as_the_model_wrote_it(name: str, raw: str, 
 
 
 def test_a_forced_call_is_begun_for_the_model() -> None:
-    segments = forced_head("add")
+    segments = forced_head(chat_form(Family.CHATML).calls, "add")
 
     assert "".join(segment.text for segment in segments) == '<tool_call>\n{"name": "add", "arguments": '
     assert [segment.is_template for segment in segments] == [True, False]
@@ -141,21 +142,23 @@ def test_a_forced_call_is_begun_for_the_model() -> None:
 
 def test_what_the_model_wrote_is_taken_as_its_tokens() -> None:
     messages = [user("q"), assistant("a"), user("a")]
-    segments = render(Family.CHATML, messages, recall=lambda message: (7, 8) if message.content == "a" else None)
+    segments = render(
+        chat_form(Family.CHATML), messages, recall=lambda message: (7, 8) if message.content == "a" else None
+    )
 
     assert [segment.tokens for segment in segments if segment.tokens] == [(7, 8)]
     assert "".join(segment.text for segment in segments).count("a<|im_end|>") == 1
 
 
 def test_a_turn_of_the_model_may_be_left_unopened() -> None:
-    segments = render(Family.CHATML, [system("Be kind.")], opens_answer=False)
+    segments = render(chat_form(Family.CHATML), [system("Be kind.")], opens_answer=False)
 
     assert "".join(segment.text for segment in segments) == "<|im_start|>system\nBe kind.<|im_end|>\n"
 
 
 @given(family=st.sampled_from(Family), messages=MESSAGES)
 def test_any_history_can_be_written(family: Family, messages: list[Message]) -> None:
-    segments = render(family, messages, tools=[ADD])
+    segments = render(chat_form(family), messages, tools=[ADD])
 
     assert all(segment.text for segment in segments)
     assert all(one.is_template is not other.is_template for one, other in pairwise(segments))
@@ -166,7 +169,7 @@ def test_content_never_adds_to_the_template(family: Family, messages: list[Messa
     """Each marker in a template segment stands there for an empty conversation of that shape, too."""
     emptied = [message.model_copy(update={"content": ""}) for message in messages]
 
-    assert markers_of(render(family, messages)) == markers_of(render(family, emptied))
+    assert markers_of(render(chat_form(family), messages)) == markers_of(render(chat_form(family), emptied))
 
 
 def markers_of(segments: tuple[Segment, ...]) -> list[int]:
@@ -177,7 +180,50 @@ def markers_of(segments: tuple[Segment, ...]) -> list[int]:
 @given(messages=MESSAGES)
 def test_more_messages_leave_the_segments_before_them(messages: list[Message]) -> None:
     """Equal prefixes are equal segments, so that an evaluated prefix can be taken again."""
-    before = render(Family.CHATML, [*messages, user("q")])
-    after = render(Family.CHATML, [*messages, user("q"), assistant("a"), user("r")])
+    before = render(chat_form(Family.CHATML), [*messages, user("q")])
+    after = render(chat_form(Family.CHATML), [*messages, user("q"), assistant("a"), user("r")])
 
     assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize(
+    ("family", "special", "form"),
+    [
+        (Family.CHATML, [], CallForm.HERMES),
+        (Family.GEMMA, [], CallForm.HERMES),
+        (Family.LLAMA3, [], CallForm.LLAMA3),
+        (Family.MISTRAL, MISTRAL_MARKS, CallForm.MISTRAL),
+        (Family.MISTRAL, MISTRAL_MARKS[1:], CallForm.HERMES),
+    ],
+)
+def test_tools_are_told_in_the_form_that_the_model_learned(family: Family, special: list[str], form: CallForm) -> None:
+    assert choose_form(family, special) is form
+
+
+def test_mistral_has_tools_calls_and_results_in_marks_of_their_own() -> None:
+    text = written(Family.MISTRAL, user("q"), assistant(tool_calls=(CALL, CALL)), result("3"), tools=[ADD])
+    head, _, rest = text.partition("[/AVAILABLE_TOOLS]")
+    call = '{"name": "add", "arguments": {"a": 1, "b": "é"}}'
+
+    assert json.loads(head.removeprefix("[AVAILABLE_TOOLS]"))[0]["function"] == ADD.model_dump()
+    assert rest == f'[INST]q[/INST][TOOL_CALLS][{call}, {call}]</s>[TOOL_RESULTS]{{"content": "3"}}[/TOOL_RESULTS]'
+
+
+def test_llama_writes_a_call_as_a_whole_answer_and_its_result_as_it_is() -> None:
+    text = written(Family.LLAMA3, user("q"), assistant(tool_calls=(CALL,)), result("3"), tools=[ADD])
+
+    assert text.startswith("<|start_header_id|>system<|end_header_id|>\n\nYou have access to the following functions.")
+    assert '<|end_header_id|>\n\n{"name": "add", "parameters": {"a": 1, "b": "é"}}<|eot_id|>' in text
+    assert "<|start_header_id|>ipython<|end_header_id|>\n\n3<|eot_id|>" in text
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        (Family.LLAMA3, '{"name": "add", "parameters": '),
+        (Family.MISTRAL, '[TOOL_CALLS][{"name": "add", "arguments": '),
+        (Family.GEMMA, '<tool_call>\n{"name": "add", "arguments": '),
+    ],
+)
+def test_a_forced_call_begins_in_the_models_form(family: Family, head: str) -> None:
+    assert "".join(segment.text for segment in forced_head(chat_form(family).calls, "add")) == head
