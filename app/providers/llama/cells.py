@@ -75,7 +75,7 @@ class CellLedger:
     def copy(self, source: int, target: int, start: int, end: int) -> None:
         """Lets ``target`` hold the positions, too, right after what it holds. Takes no cells."""
         first, last = self._ranges.get(source, (0, 0))
-        if source == target or not first <= start < end <= last:
+        if not first <= start < end <= last:
             raise ValueError(f"sequence {source} holds {first} to {last}, not {start} to {end}")
         self._extend(target, start, end)
         runs = self._runs.setdefault(target, [])

@@ -66,10 +66,9 @@ class Grammars:
         with self._tokenizer_lock:
             if self._tokenizer is None:
                 self._tokenizer = self._weights.make_grammar_tokenizer(self._end_tokens)
-        is_error, told = library.LLMatcher.validate_grammar_with_warnings(grammar, self._tokenizer)
-        matcher = None if is_error else library.LLMatcher(self._tokenizer, grammar, log_level=0)
-        if matcher is None or matcher.is_error():
-            raise _unsupported(told if matcher is None else [matcher.get_error()])
+        matcher = library.LLMatcher(self._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise _unsupported(matcher.get_error())
         return matcher
 
 
@@ -176,6 +175,6 @@ def _forbid(row: Any, matcher: Any) -> None:
     row[allowed.size :] = -numpy.inf
 
 
-def _unsupported(told: Sequence[str]) -> ProviderError:
-    reason = told[0].splitlines()[0][:300] if told and told[0] else "no reason given"
+def _unsupported(told: str) -> ProviderError:
+    reason = told.strip().partition("\n")[0][:300] or "no reason given"
     return ProviderError(f"answers can't be held to this schema: {reason}", status=400, code="schema_unsupported")

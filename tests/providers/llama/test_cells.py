@@ -75,6 +75,18 @@ def test_a_copy_onto_another_text_is_refused() -> None:
     assert (ledger.used, ledger.length(1)) == (6, 2)
 
 
+def test_cells_that_several_hold_in_part_are_counted_once() -> None:
+    ledger = CellLedger()
+    ledger.fill(0, 0, 10)
+    for holder, end in ((1, 9), (2, 3), (3, 6)):
+        ledger.copy(0, holder, 1, end)
+    ledger.copy(0, 4, 5, 8)
+
+    assert ledger.used == 10
+    ledger.release(0)
+    assert ledger.used == 8
+
+
 def test_a_copy_of_what_is_not_held_is_refused() -> None:
     ledger = CellLedger()
     ledger.fill(0, 0, 4)

@@ -123,6 +123,27 @@ def test_the_least_lately_used_goes_first_and_the_end_of_a_path_before_its_begin
     assert [stretch.tokens for stretch in tree.shrink()] == [(2,)]
 
 
+def test_what_is_pinned_stays_however_small_the_budget() -> None:
+    tree: PrefixTree[str] = PrefixTree(budget_bytes=0)
+    (pinned,) = store(tree, MINE, (1,)).path
+    store(tree, MINE, (2,))
+    pinned.pins = 1
+
+    assert [stretch.tokens for stretch in tree.shrink()] == [(2,)]
+    assert (tree.held_bytes, pinned.state) == (1, "1")
+
+
+def test_of_a_path_on_disk_the_end_leaves_the_memory_first() -> None:
+    tree: PrefixTree[str] = PrefixTree(budget_bytes=1)
+    store(tree, MINE, (1,))
+    first, last = store(tree, MINE, (1, 2)).path
+    first.is_on_disk = last.is_on_disk = True
+    tree.match(MINE, (1, 2))
+    tree.shrink()
+
+    assert (first.state, last.state) == ("1", None)
+
+
 def test_what_goes_on_alike_is_not_added_twice() -> None:
     tree: PrefixTree[str] = PrefixTree(budget_bytes=3)
     before = tree.match(MINE, (1, 2))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.providers.llama.cache import Cache
-from app.providers.llama.prefixes import PrefixTree, Scope
+from app.providers.llama.prefixes import Match, PrefixTree, Scope
 from app.providers.llama.snapshots import SnapshotFolder, SnapshotOptions
 from tests.providers.llama.fakes import FakeContext
 
@@ -66,6 +66,13 @@ def found(snapshots: SnapshotFolder, text: tuple[int, ...], scope: Scope = SCOPE
     return length, cache, context
 
 
+def told(snapshots: SnapshotFolder) -> int:
+    """How many stretches another process hears of, before it reads any state."""
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    snapshots.fill(tree)
+    return len(tree)
+
+
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*.prefix"))
 
@@ -119,7 +126,7 @@ def test_a_file_of_another_key_is_not_believed(opened: Open, folder: Path) -> No
 def test_a_file_of_another_model_or_version_is_removed(opened: Open, folder: Path) -> None:
     store(opened(dialect="another"), TEXT)
 
-    assert found(opened(), TEXT)[0] == 0
+    assert told(opened()) == 0
     assert files(folder) == []
 
 
@@ -129,7 +136,7 @@ def test_a_file_that_was_cut_short_is_removed(opened: Open, folder: Path, size: 
     (path,) = files(folder)
     path.write_bytes(path.read_bytes()[:size])
 
-    assert found(opened(), TEXT)[0] == 0
+    assert told(opened()) == 0
     assert files(folder) == []
 
 
@@ -186,3 +193,29 @@ def test_half_a_file_is_never_seen(opened: Open, folder: Path) -> None:
     opened().fill(PrefixTree(budget_bytes=1))
 
     assert not rest.exists()
+
+
+def test_a_file_in_the_place_of_another_is_not_believed(opened: Open, folder: Path) -> None:
+    """Its MAC is good, and so is its length: only its header says what it is."""
+    store(opened(), tuple(range(100, 130)), tuple(range(200, 230)))
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    snapshots = opened()
+    snapshots.fill(tree)
+    one, other = files(folder)
+    one.write_bytes(other.read_bytes())
+    believed = [snapshots.read(stretch) is not None for stretch in tree]
+
+    assert sorted(believed) == [False, True]
+
+
+@pytest.mark.parametrize("start", [5, -5])
+def test_a_stretch_that_begins_nowhere_is_removed(opened: Open, folder: Path, start: int) -> None:
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    snapshots = opened()
+    match = tree.add(Match(length=start), SCOPE, (7, 8, 9), bytearray(b"state"), 5)
+    snapshots.write(match.path[0])
+    snapshots.close()
+
+    assert len(files(folder)) == 1
+    assert told(opened()) == 0
+    assert files(folder) == []
