@@ -81,6 +81,19 @@ class Settings(BaseSettings):
     max_output_tokens: int = Field(
         default=1024, ge=1, description="output tokens of one call of the local model; a budget may say less"
     )
+    model_slots: int = Field(default=16, ge=1, le=32, description="requests that the local model answers at once")
+    cache_tokens: int | None = Field(
+        default=None,
+        ge=16,
+        description="tokens that all requests to the local model hold together; without it two windows, at most what "
+        "the model was trained for and 16,384",
+    )
+    prefix_store_mib: int = Field(
+        default=256, ge=0, le=2**20, description="memory for evaluated beginnings of prompts that nobody uses now"
+    )
+    deterministic_tokens: int | None = Field(
+        default=None, ge=16, description="window of a second context, for requests that must be answered alike"
+    )
     plugins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Python files or modules, separated by commas, each with `register(registry)`"
     )

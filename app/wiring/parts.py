@@ -78,6 +78,10 @@ def _llama_config(settings: Settings) -> LlamaConfig:
         top_p=settings.top_p,
         seed=settings.seed,
         max_output_tokens=settings.max_output_tokens,
+        slots=settings.model_slots,
+        cache_tokens=settings.cache_tokens,
+        prefix_store_mib=settings.prefix_store_mib,
+        deterministic_tokens=settings.deterministic_tokens,
     )
 
 
