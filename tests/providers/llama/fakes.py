@@ -42,6 +42,7 @@ class FakeContext:
         self.calls: list[list[int]] = []
         self.aborts = 0
         self.refuses_states = False
+        self.times_cleared = 0
         self._held: dict[int, dict[int, _Cell]] = {sequence: {} for sequence in range(sequences)}
 
     @property
@@ -81,6 +82,7 @@ class FakeContext:
 
     def clear(self) -> None:
         assert not self.used
+        self.times_cleared += 1
 
     def read_state(self, sequence: int) -> bytearray:
         return bytearray(json.dumps(self.text(sequence)).encode())

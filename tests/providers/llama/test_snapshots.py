@@ -56,9 +56,11 @@ def fill(cache: Cache, text: tuple[int, ...], start: int) -> None:
         cache.decode([Piece(sequence=0, start=start, tokens=text[start:], has_output=False)])
 
 
-def found(snapshots: SnapshotFolder, text: tuple[int, ...], scope: Scope = SCOPE) -> tuple[int, Cache, FakeContext]:
+def found(
+    snapshots: SnapshotFolder, text: tuple[int, ...], scope: Scope = SCOPE, *, budget: int = 10**6
+) -> tuple[int, Cache, FakeContext]:
     """What another process brings back of a text."""
-    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=budget)
     snapshots.fill(tree)
     context = FakeContext(cells=1000, sequences=2)
     cache = Cache(context, tree, snapshots=snapshots)
@@ -90,6 +92,12 @@ def test_nothing_comes_back_under_another_scope(opened: Open) -> None:
 
     assert found(opened(), TEXT, Scope(owner="other", fingerprint="f"))[0] == 0
     assert found(opened(), TEXT, Scope(owner="tenant", fingerprint="g"))[0] == 0
+
+
+def test_what_is_read_from_disk_is_used_even_where_memory_has_no_room_to_keep_it(opened: Open) -> None:
+    store(opened(), TEXT)
+
+    assert found(opened(), TEXT, budget=10)[0] == len(TEXT)
 
 
 def test_folders_are_for_this_user_only_and_do_not_name_the_tenant(opened: Open, folder: Path) -> None:
