@@ -104,7 +104,7 @@ class Scheduler:
         """Makes one call; False when there was nothing to do."""
         self._drop_cancelled()
         self._admit()
-        self._make_room()
+        self._raise_promises()
         jobs = sorted(self._active.values(), key=lambda job: job.arrival)
         by_slot = {job.slot: job for job in jobs}
         feeds = self._planner.plan([job.lane(slot) for job in jobs if (slot := job.slot) is not None])
@@ -133,6 +133,11 @@ class Scheduler:
             job.close()
         self._active.clear()
         self._tickets.clear()
+
+    @property
+    def cache(self) -> Cache:
+        """For its figures; nobody else changes it."""
+        return self._cache
 
     def held_by_tenant(self) -> dict[str, int]:
         """Cells that each tenant's running requests were promised."""
@@ -221,14 +226,14 @@ class Scheduler:
             except ProviderError as error:
                 self._fail(job, error)
 
-    def _make_room(self) -> None:
-        """Promises more cells to those who have used theirs; somebody gives way where there are none."""
-        for job in sorted(self._active.values(), key=lambda job: job.arrival):
-            while job.slot is not None and len(job.tokens) > job.promised:
-                wanted = self._promise(job)
-                owed = sum(max(0, other.promised - other.evaluated) for other in self._active.values())
-                if owed + wanted - job.promised <= self._cache.free_cells or not self._evict():
-                    job.promised = wanted
+    def _raise_promises(self) -> None:
+        """Promises more cells to those who have used theirs, so that no newcomer is let in on them.
+
+        Where there are none, the next call finds no room, and somebody gives way then.
+        """
+        for job in self._active.values():
+            if len(job.tokens) > job.promised:
+                job.promised = self._promise(job)
 
     def _evict(self) -> bool:
         """Sends somebody back to the queue, with the text. False when only one request runs."""

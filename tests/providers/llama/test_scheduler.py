@@ -184,6 +184,7 @@ def test_when_cells_run_out_somebody_gives_way_and_keeps_the_text() -> None:
 
     assert [outcome.tokens for outcome in outcomes] == [expected(first, 340), expected(second, 340)]
     assert bench.watcher.times_gave_way > 0
+    assert [outcome.usage.cached_tokens for outcome in outcomes] == [0, 0], "as it was when they first started"
     assert bench.watcher.evaluated == 100, "what gave way is brought back and not evaluated again"
 
 
