@@ -5,7 +5,7 @@ whole deployment shares (runs by state, the queue) comes from a snapshot and is 
 takes ``max`` over instances there, and ``sum`` everywhere else.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -30,6 +30,13 @@ _LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 CALLBACK_POINTS: Final = tuple(point.value for point in CallbackPoint)
 MODEL_OUTCOMES: Final = ("answered", "failed")
 APPROVAL_OUTCOMES: Final = ("granted", "denied", "expired", "cancelled", "self_granted", "gate_failed")
+ENGINE_FIGURES: Final[Mapping[str, str]] = {
+    "requests_waiting": "Requests that wait for the local model.",
+    "requests_running": "Requests that the local model is answering.",
+    "cells_used": "Evaluated tokens that running requests hold in the shared context, each counted once.",
+    "store_bytes": "Memory that stored beginnings of prompts take.",
+    "requests_gave_way": "Times that a request went back to the queue for want of cells, since the start.",
+}
 TOOL_OUTCOMES: Final = ("succeeded", "failed", "refused", "indeterminate")
 
 
@@ -119,6 +126,12 @@ class Metrics:
     def watch_tool_threads(self, count_busy: Callable[[], int]) -> None:
         """``count_busy`` is asked at every scrape."""
         self._tool_threads.set_function(count_busy)
+
+    def watch_engine(self, figures: Mapping[str, Callable[[], float]]) -> None:
+        """``figures`` go by the names of ENGINE_FIGURES, and each is asked at every scrape."""
+        for name, read in figures.items():
+            gauge = Gauge(f"runwright_engine_{name}", ENGINE_FIGURES[name], registry=self._registry)
+            gauge.set_function(read)
 
     def render(self, snapshot: Snapshot | None) -> tuple[bytes, str]:
         """All figures in the text format, and its content type.

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Callable, Mapping
 
 from app.api import ApiConfig, ApiDeps, OpenStreams
 from app.errors import StoreUnavailable
@@ -13,6 +14,7 @@ from app.execution.worker import Worker, WorkerConfig
 from app.ids import WorkerId
 from app.observability import Metrics, ObservingSink, get_logger, measure_loop_lag
 from app.observability.logs import describe_exception
+from app.providers import LlamaProvider
 from app.service.cursors import Cursors
 from app.service.runs import RunRules
 from app.settings import ProcessRole, Settings
@@ -101,8 +103,20 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         config=_api_config(settings),
     )
     metrics.watch_tool_threads(lambda: parts.tools.busy_threads)
+    if parts.llama is not None:
+        metrics.watch_engine(_engine_figures(parts.llama))
     metrics.watch_open_streams(lambda: deps.streams.count)
     return Process(parts=parts, deps=deps, supervisor=supervisor, drives_runs=drives_runs)
+
+
+def _engine_figures(llama: LlamaProvider) -> Mapping[str, Callable[[], float]]:
+    return {
+        "requests_waiting": lambda: llama.counters().queue_depth,
+        "requests_running": lambda: llama.counters().active,
+        "cells_used": lambda: llama.counters().used_cells,
+        "store_bytes": lambda: llama.counters().stored_bytes,
+        "requests_gave_way": lambda: llama.counters().gave_way,
+    }
 
 
 async def _render(metrics: Metrics, gauges: PostgresGauges) -> bytes:

@@ -33,6 +33,7 @@ def make_busy_metrics() -> Metrics:
     metrics.reader_dropped()
     metrics.observe_loop_lag(0.002)
     metrics.watch_tool_threads(lambda: 4)
+    metrics.watch_engine({"requests_waiting": lambda: 3, "store_bytes": lambda: 1024})
     return metrics
 
 
@@ -40,6 +41,8 @@ def test_everything_that_was_told_is_counted_once() -> None:
     figures = read_figures(make_busy_metrics())
     assert figures['runwright_runs_ended_total{code="",state="completed"}'] == 1
     assert figures['runwright_runs_ended_total{code="provider_error",state="failed"}'] == 1
+    assert figures["runwright_engine_requests_waiting"] == 3
+    assert figures["runwright_engine_store_bytes"] == 1024
     assert figures["runwright_run_duration_seconds_count"] == 1
     assert figures["runwright_run_duration_seconds_sum"] == 7
     assert figures["runwright_queue_wait_seconds_sum"] == 0.2

@@ -115,6 +115,11 @@ class Cache:
         return self._ledger.used
 
     @property
+    def stored_bytes(self) -> int:
+        """What stored prefixes take of the memory, those of other contexts over the same store included."""
+        return self._tree.held_bytes
+
+    @property
     def free_cells(self) -> int:
         return self._context.cells - self._ledger.used
 

@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.errors import ProviderError
@@ -31,16 +31,22 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineCounters:
-    """Totals since the start, in tokens, and how many requests wait and run now. ``gave_way``: how often a request
-    went back to the queue for want of cells.
+    """Totals since the start, in tokens, and how things stand now.
+
+    ``prompt_tokens_restored``: the part of the cached ones that came out of the store; the rest was copied from a text
+    that was running. ``gave_way``: how often a request went back to the queue for want of cells. ``used_cells`` is of
+    the shared context.
     """
 
     prompt_tokens_evaluated: int = 0
     prompt_tokens_cached: int = 0
+    prompt_tokens_restored: int = 0
     output_tokens: int = 0
     gave_way: int = 0
     queue_depth: int = 0
     active: int = 0
+    used_cells: int = 0
+    stored_bytes: int = 0
 
 
 class EngineState:
@@ -188,7 +194,14 @@ class Engine:
             self._state.lock.notify_all()
 
     def counters(self) -> EngineCounters:
-        return self._state.counters()
+        """From any thread: the store's and the cells' figures are read while they may change, one by one."""
+        caches = [lane.scheduler.cache for lane in self._lanes]
+        return replace(
+            self._state.counters(),
+            prompt_tokens_restored=sum(cache.totals.restored_tokens for cache in caches),
+            used_cells=caches[0].used_cells,
+            stored_bytes=caches[0].stored_bytes,
+        )
 
     def stop(self) -> None:
         """Interrupts what runs, refuses it and what waits, and waits for the thread. Blocks; idempotent."""

@@ -377,3 +377,20 @@ def test_a_deterministic_request_gives_equal_tokens_whatever_runs_beside_it(
 
     assert len({outcome.tokens for _, outcome in answers}) == 1
     assert [outcome.usage.cached_tokens for _, outcome in answers] == [0, 128, 128, 128]
+
+
+def test_what_a_text_brings_back_and_what_it_leaves_is_counted(make_engine: MakeEngine, prompt: list[int]) -> None:
+    engine = make_engine()
+    engine.start()
+    first, again = Asked(prompt, limit=2), Asked(prompt, limit=2)
+    submit(engine, first)
+    first.answer()
+    submit(engine, again)
+    again.answer()
+    engine.stop()
+    counters = engine.counters()
+
+    assert counters.prompt_tokens_restored == counters.prompt_tokens_cached == len(prompt) - 1
+    assert counters.used_cells == 0
+    # 22.5 KiB a token: two times three heads of 64 numbers of two bytes in each of 30 layers.
+    assert counters.stored_bytes == pytest.approx((len(prompt) + 1) * 23_040, rel=0.01)
