@@ -4,7 +4,7 @@
 
 Each figure is the median of several rounds, in which whatever is compared takes turns. ``--small`` only shows that it
 runs: its figures mean nothing. Scenes, all of them without a name: ``burst``, ``groups``, ``gap``, ``forced``,
-``overhead``, ``store``, ``memory``, ``turns``, ``restart``, ``lag``.
+``overhead``, ``store``, ``memory``, ``equal``, ``turns``, ``restart``, ``lag``.
 """
 
 import argparse
@@ -17,12 +17,15 @@ from pathlib import Path
 
 import psutil
 
+from app.providers.llama.cache import Piece
 from app.providers.llama.choosers import Constraint
 from app.providers.llama.config import find_default_model
 from app.providers.llama.constraints import Grammars
+from app.providers.llama.context import ContextSize, LlamaContext
 from app.providers.llama.generation import Generation
 from app.providers.llama.grammars import answer_rule
-from benchmarks.support.engine_rig import Rig, TimedContext, answer, ask, median, percentile, wall_seconds
+from app.providers.llama.prefixes import common_length
+from benchmarks.support.engine_rig import Asked, Rig, TimedContext, answer, ask, median, percentile, wall_seconds
 from benchmarks.support.floor import run_floor
 from benchmarks.support.provider_scenes import show_lag, show_restart, show_turns
 from benchmarks.support.rivals import llama_server, run_llama_with_cache, serve
@@ -41,6 +44,7 @@ class Scale:
     output_tokens: int = 48
     long_tokens: int = 3000
     many: int = 500
+    prompts: int = 100
     server: Path | None = None
 
 
@@ -230,6 +234,47 @@ def show_memory(rig: Rig, scale: Scale) -> None:
     print(f"  {sizes[0]:.0f} MiB at first, {sizes[middle]:.0f} in the middle, {sizes[-1]:.0f} at the end")
 
 
+def show_equal(rig: Rig, scale: Scale) -> None:
+    """Whether the store changes answers: never in the deterministic context; else only where two tokens are close."""
+    print(f"equal: {scale.prompts} prompts, answered with the store and without")
+    heads = [rig.text(scale.prefix_tokens // 8, seed=n) for n in range(4)]
+    prompts = [[*heads[n % 4], *rig.text(scale.suffix_tokens, seed=200 + n)] for n in range(scale.prompts)]
+    limit = scale.output_tokens
+    for label, strict in (("deterministic", True), ("shared", False)):
+        window = 4096 if strict else None
+        cold, warm = [], []
+        with rig.engine(store_bytes=0, slots=1, deterministic_tokens=window) as engine:
+            for prompt in prompts:
+                cold += answer(engine, [prompt], limit=limit, deterministic=strict)
+        with rig.engine(deterministic_tokens=window) as engine:
+            for first in range(0, len(prompts), REQUESTS):
+                warm += answer(engine, prompts[first : first + REQUESTS], limit=limit, deterministic=strict)
+            cached = engine.counters().prompt_tokens_cached
+        pairs = [(prompt, _tokens(one), _tokens(other)) for prompt, one, other in zip(prompts, cold, warm, strict=True)]
+        different = [pair for pair in pairs if pair[1] != pair[2]]
+        print(f"  {label}: {len(pairs) - len(different)} of {len(pairs)} equal, {cached} tokens from the store")
+        if different:
+            gaps = [_gap_at_difference(rig, *pair) for pair in different]
+            print(f"    where they part, the two likeliest logits differ by at most {max(gaps):.3f}")
+
+
+def _tokens(asked: Asked) -> tuple[int, ...]:
+    assert asked.outcome is not None
+    return asked.outcome.tokens
+
+
+def _gap_at_difference(rig: Rig, prompt: Sequence[int], one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """How far apart the two likeliest tokens are where two answers part."""
+    text = [*prompt, *one[: common_length(one, other)]]
+    context = LlamaContext(rig.library, rig.weights, ContextSize(cells=4096, sequences=1, threads=rig.threads))
+    for start in range(0, len(text), context.batch_tokens):
+        chunk = tuple(text[start : start + context.batch_tokens])
+        context.decode([Piece(sequence=0, start=start, tokens=chunk, has_output=start + len(chunk) == len(text))])
+    best = sorted(float(value) for value in context.row(0))[-2:]
+    context.close()
+    return best[1] - best[0]
+
+
 SCENES: dict[str, Callable[[Rig, Scale], None]] = {
     "burst": show_burst,
     "groups": show_groups,
@@ -238,6 +283,7 @@ SCENES: dict[str, Callable[[Rig, Scale], None]] = {
     "overhead": show_overhead,
     "store": show_store,
     "memory": show_memory,
+    "equal": show_equal,
     "turns": lambda rig, scale: show_turns(rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2),
     "restart": lambda rig, scale: show_restart(
         rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2
@@ -257,7 +303,7 @@ def main() -> None:
     scale = Scale(rounds=given.rounds, server=given.llama_server)
     if given.small:
         scale = Scale(
-            rounds=1, prefix_tokens=130, suffix_tokens=8, output_tokens=6, long_tokens=200, many=32,
+            rounds=1, prefix_tokens=130, suffix_tokens=8, output_tokens=6, long_tokens=200, many=32, prompts=6,
             server=given.llama_server,
         )  # fmt: skip
     rig = Rig(given.model or find_default_model())

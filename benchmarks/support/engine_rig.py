@@ -111,7 +111,14 @@ class Rig:
         return self.weights.tokenize_plain("".join(words))[:tokens]
 
 
-def ask(engine: Engine, prompts: Sequence[Sequence[int]], *, limit: int, rule: AnswerRule | None = None) -> list[Asked]:
+def ask(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    *,
+    limit: int,
+    rule: AnswerRule | None = None,
+    deterministic: bool = False,
+) -> list[Asked]:
     """Asks for all of them at once."""
     asked: list[Asked] = []
     for prompt in prompts:
@@ -121,6 +128,7 @@ def ask(engine: Engine, prompts: Sequence[Sequence[int]], *, limit: int, rule: A
             prompt=tuple(prompt),
             max_output_tokens=limit,
             rule=rule,
+            deterministic=deterministic,
             emit=partial(_note, arrivals),
         )
         asked.append(Asked(generation=generation, arrivals=arrivals))
@@ -134,9 +142,9 @@ def _note(arrivals: "queue.Queue[tuple[float, Emission]]", emission: Emission) -
     arrivals.put((time.perf_counter(), emission))
 
 
-def answer(engine: Engine, prompts: Sequence[Sequence[int]], *, limit: int) -> list[Asked]:
+def answer(engine: Engine, prompts: Sequence[Sequence[int]], *, limit: int, deterministic: bool = False) -> list[Asked]:
     """Asks for all of them at once, and waits for every answer."""
-    asked = ask(engine, prompts, limit=limit)
+    asked = ask(engine, prompts, limit=limit, deterministic=deterministic)
     for each in asked:
         each.wait()
     return asked
