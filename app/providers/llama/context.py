@@ -72,6 +72,7 @@ class LlamaContext:
         self._is_stopped = ctypes.cast(ctypes.CDLL(None).strlen, native.ggml_abort_callback)
         self._batch = _Batch(native, UBATCH_TOKENS)
         self._outputs: list[int] = []
+        self._rows: Any = None
         library.forget_lines()
         self._context = native.llama_init_from_model(weights.model, self._parameters(size))
         if not self._context:
@@ -116,6 +117,7 @@ class LlamaContext:
         if len({piece.sequence for piece in pieces}) != len(pieces):
             raise RuntimeError("a sequence stands twice in a batch")
         self._outputs = self._batch.fill(pieces)
+        self._rows = None
         outcome = self.native.llama_decode(self._context, self._batch.structure)
         if outcome == _NO_ROOM:
             return Decoded.NO_ROOM
@@ -182,11 +184,10 @@ class LlamaContext:
 
     def row(self, output: int) -> Any:
         """The logits of the last call's ``output``-th output, where they lie: they may be changed."""
-        row = self.native.llama_get_logits_ith(self._context, self._batch_index(output))
-        if not row:
-            raise RuntimeError("llama.cpp gave no logits")
-        view = ctypes.cast(row, ctypes.POINTER(ctypes.c_float * self.vocabulary_size)).contents
-        return self._numpy.frombuffer(view, dtype=self._numpy.float32)
+        self._batch_index(output)
+        if self._rows is None:
+            self._rows = self._view_rows()
+        return self._rows[output]
 
     def likeliest(self, output: int) -> int:
         """The likeliest token of an output."""
@@ -223,6 +224,15 @@ class LlamaContext:
         if not self._closed:
             self._closed = True
             self.native.llama_free(self._context)
+
+    def _view_rows(self) -> Any:
+        """All outputs of the last call as one array over C's memory: making one for each output costs more than
+        looking for the likeliest token in it."""
+        first = self.native.llama_get_logits(self._context)
+        if not first:
+            raise RuntimeError("llama.cpp gave no logits")
+        shape = (len(self._outputs), self.vocabulary_size)
+        return self._numpy.ctypeslib.as_array(first, shape=shape)
 
     def _batch_index(self, output: int) -> int:
         if not 0 <= output < len(self._outputs):
