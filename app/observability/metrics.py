@@ -128,10 +128,9 @@ class Metrics:
         self._tool_threads.set_function(count_busy)
 
     def watch_engine(self, figures: Mapping[str, Callable[[], float]]) -> None:
-        """``figures`` go by the names of ENGINE_FIGURES, and each is asked at every scrape."""
+        """``figures`` go by the names of ENGINE_FIGURES, and each is asked at every scrape. Without this all are 0."""
         for name, read in figures.items():
-            gauge = Gauge(f"runwright_engine_{name}", ENGINE_FIGURES[name], registry=self._registry)
-            gauge.set_function(read)
+            self._engine[name].set_function(read)
 
     def render(self, snapshot: Snapshot | None) -> tuple[bytes, str]:
         """All figures in the text format, and its content type.
@@ -265,6 +264,10 @@ class Metrics:
             buckets=_LAGS,
             registry=self._registry,
         )
+        self._engine = {
+            name: Gauge(f"runwright_engine_{name}", told, registry=self._registry)
+            for name, told in ENGINE_FIGURES.items()
+        }
         self._tool_threads = Gauge(
             "runwright_tool_threads_busy",
             "Threads that run a synchronous tool, those that nobody waits for any more included.",
