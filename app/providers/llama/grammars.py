@@ -105,11 +105,12 @@ def _arguments(tool: ToolDeclaration) -> str:
     # Free keys are what a small model fills an answer with.
     if parameters.get("properties") and _OPEN_KEYWORDS.isdisjoint(parameters):
         parameters["additionalProperties"] = False
-    return _schema(parameters)
+    # A tool's schema may come from outside, and what can't be enforced of it is checked before the call goes out.
+    return _schema(parameters, lenient=True)
 
 
-def _schema(schema: Mapping[str, Any]) -> str:
-    return json.dumps({**schema, "x-guidance": _FORM})
+def _schema(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
+    return json.dumps({**schema, "x-guidance": {**_FORM, "lenient": lenient}})
 
 
 def _mark(mark: Mark | None) -> str:

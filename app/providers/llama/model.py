@@ -201,18 +201,27 @@ class LoadedModel:
     def _rule(
         self, request: ModelRequest, tools: Sequence[ToolDeclaration], forced: ToolDeclaration | None
     ) -> AnswerRule | None:
+        schema = request.output_schema
         if forced is not None:
-            rule = forced_call_rule(forced, self.syntax)
-        elif tools and request.output_schema is not None:
-            rule = call_or_answer_rule(tools, request.output_schema, self.syntax)
+            rule = forced_call_rule(self._callable(forced), self.syntax)
+        elif tools and schema is not None:
+            rule = call_or_answer_rule([self._callable(tool) for tool in tools], schema, self.syntax)
         elif tools:
-            rule = call_rule(tools, self.syntax)
-        elif request.output_schema is not None:
-            rule = answer_rule(request.output_schema)
+            rule = call_rule([self._callable(tool) for tool in tools], self.syntax)
+        elif schema is not None:
+            rule = answer_rule(schema)
         else:
             return None
         self._grammars.compile(rule.grammar)
         return rule
+
+    def _callable(self, tool: ToolDeclaration) -> ToolDeclaration:
+        """The tool with parameters that a grammar can be made of: any object, where its own are no such schema."""
+        try:
+            self._grammars.compile(forced_call_rule(tool, self.syntax).grammar)
+        except ProviderError:
+            return tool.model_copy(update={"parameters": {"type": "object"}})
+        return tool
 
 
 def _forced_tool(request: ModelRequest) -> ToolDeclaration | None:

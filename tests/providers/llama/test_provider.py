@@ -272,6 +272,24 @@ async def test_a_forced_call_satisfies_the_schema_and_its_turn_is_whole(llama: L
     assert response.stop_reason is StopReason.TOOL_CALLS
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "maxItems": 2}}},
+        {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},
+        {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema"}}},
+    ],
+)
+@pytest.mark.parametrize("choice", ["odd", "auto"])
+async def test_a_tool_whose_schema_cannot_be_enforced_can_be_called_all_the_same(
+    llama: LlamaProvider, parameters: dict[str, Any], choice: str
+) -> None:
+    tool = ToolDeclaration(name="odd", parameters=parameters)
+    response = await llama.complete(ask(*SHORT, tools=(tool, ADD), tool_choice=choice, max_output_tokens=2))
+
+    assert response.usage.output_tokens <= 2
+
+
 async def test_an_answer_satisfies_the_schema_that_was_asked_for(llama: LlamaProvider) -> None:
     schema = {
         "type": "object",
