@@ -91,6 +91,13 @@ class Settings(BaseSettings):
     prefix_store_mib: int = Field(
         default=256, ge=0, le=2**20, description="memory for evaluated beginnings of prompts that nobody uses now"
     )
+    snapshot_mib: int = Field(
+        default=0,
+        ge=0,
+        le=2**24,
+        description="disk, in the data directory, for the same, so that they are there after a restart; 0: none. They "
+        "are prompts in another form",
+    )
     deterministic_tokens: int | None = Field(
         default=None, ge=16, description="window of a second context, for requests that must be answered alike"
     )

@@ -1,7 +1,11 @@
 """The parts that do without a database: plugins, tools, hooks, models, and what these cost."""
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
 
 from app.errors import ConfigurationError
 from app.hooks import HookRegistry, InjectionGuard
@@ -13,6 +17,7 @@ from app.settings import Settings
 from app.tools import ToolRegistry
 from app.wiring.catalogue import LiveCatalogue
 from app.wiring.plugins import PluginRegistry, load_plugins
+from app.wiring.secret import load_secret
 
 LOCAL_PROVIDER = "llama"
 
@@ -82,7 +87,18 @@ def _llama_config(settings: Settings) -> LlamaConfig:
         cache_tokens=settings.cache_tokens,
         prefix_store_mib=settings.prefix_store_mib,
         deterministic_tokens=settings.deterministic_tokens,
+        **_snapshots(settings),
     )
+
+
+def _snapshots(settings: Settings) -> dict[str, Any]:
+    """Their key is made of the server's secret, and is another one: it must not seal what that seals."""
+    if not settings.snapshot_mib:
+        return {}
+    secret = load_secret(settings.secret_key.get_secret_value() if settings.secret_key else None, settings.data_dir)
+    key = hashlib.blake2b(secret, digest_size=32, person=b"prefixes").hexdigest()
+    folder = settings.data_dir / "prefixes"
+    return {"snapshot_folder": folder, "snapshot_key": SecretStr(key), "snapshot_mib": settings.snapshot_mib}
 
 
 def _warn(message: str) -> None:

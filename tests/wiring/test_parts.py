@@ -5,6 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from pydantic import SecretStr
 
 from app.agents import Agent
 from app.errors import ConfigurationError
@@ -13,6 +14,7 @@ from app.policy import Price
 from app.settings import Settings
 from app.wiring.local import describe_prompt, run_locally
 from app.wiring.parts import Parts, build_parts
+from tests.providers.support import ask, user
 
 PLUGIN = """
     from app.providers import ScriptedError, ScriptedProvider, ScriptedStep
@@ -79,3 +81,30 @@ async def test_a_class_of_work_without_a_route_is_refused(plugin: str) -> None:
     agent = Agent(name="greeter", instructions="Greet.", task_class="chess")
     with pytest.raises(ConfigurationError, match="chess"):
         await run_locally(settings(plugin, routes=ROUTES, prices={}), agent, "Hello.", tell=print)
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_stored_prefixes_lie_in_the_data_directory_under_a_key_of_the_servers_secret(tmp_path: Path) -> None:
+    """The second process finds them, and one with another secret does not."""
+    cached = []
+    for secret in ("s" * 32, "s" * 32, "t" * 32):
+        chosen = Settings(data_dir=tmp_path, context_tokens=256, snapshot_mib=8, secret_key=SecretStr(secret))
+        llama = build_parts(chosen).llama
+        assert llama is not None
+        cached.append((await llama.complete(ask(user("What is the capital of France?")))).usage.cached_tokens)
+        await llama.close()
+
+    assert [tokens > 0 for tokens in cached] == [False, True, False]
+    assert names_in(tmp_path) == ["prefixes"]
+
+
+async def test_without_being_asked_nothing_of_a_prompt_is_written(tmp_path: Path) -> None:
+    llama = build_parts(Settings(data_dir=tmp_path, context_tokens=256)).llama
+    assert llama is not None
+    await llama.complete(ask(user("What is the capital of France?"), max_output_tokens=1))
+    await llama.close()
+
+    assert names_in(tmp_path) == []
