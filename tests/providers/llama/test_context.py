@@ -96,12 +96,13 @@ def test_where_no_cells_are_left_nothing_is_applied(context: LlamaContext, text:
     assert context.length(1) == 0
 
 
-def test_a_state_that_is_cut_short_fills_nothing(context: LlamaContext, text: tuple[int, ...]) -> None:
+def test_a_state_that_is_not_what_it_should_be_fills_nothing(context: LlamaContext, text: tuple[int, ...]) -> None:
     context.decode([piece(0, 0, text[:20])])
     state = context.read_state(0)
 
     assert not context.write_state(1, state[: len(state) // 2], start=0, end=20)
     assert not context.write_state(1, state, start=0, end=21)
+    assert not context.write_state(1, state + b"more", start=0, end=20)
     assert context.length(1) == 0
 
 
