@@ -16,7 +16,13 @@ from app.providers.llama.forms import CallSyntax, Mark, call_head
 _LEAD: Final = '{"name": '
 # As many calls as one turn may make; a model that repeats itself stops there.
 MOST_CALLS: Final = 16
-_FORM: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_FORM: Final = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    # Keywords that llguidance does not know are left out: the loop checks answers and arguments against the whole.
+    "lenient": True,
+}
 # Keywords beside which a closed list of properties would refuse what the schema allows.
 _OPEN_KEYWORDS: Final = frozenset(
     {"additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "anyOf", "oneOf", "allOf", "if"}
@@ -105,12 +111,11 @@ def _arguments(tool: ToolDeclaration) -> str:
     # Free keys are what a small model fills an answer with.
     if parameters.get("properties") and _OPEN_KEYWORDS.isdisjoint(parameters):
         parameters["additionalProperties"] = False
-    # A tool's schema may come from outside, and what can't be enforced of it is checked before the call goes out.
-    return _schema(parameters, lenient=True)
+    return _schema(parameters)
 
 
-def _schema(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
-    return json.dumps({**schema, "x-guidance": {**_FORM, "lenient": lenient}})
+def _schema(schema: Mapping[str, Any]) -> str:
+    return json.dumps({**schema, "x-guidance": _FORM})
 
 
 def _mark(mark: Mark | None) -> str:

@@ -309,7 +309,7 @@ async def test_an_answer_satisfies_the_schema_that_was_asked_for(llama: LlamaPro
 async def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_is_evaluated(llama: LlamaProvider) -> None:
     before = llama.counters()
     with pytest.raises(ProviderError) as caught:
-        await llama.complete(ask(*SHORT, output_schema={"not": {"type": "string"}}))
+        await llama.complete(ask(*SHORT, output_schema={"$ref": "https://example.org/schema"}))
 
     assert (caught.value.code, llama.counters()) == ("schema_unsupported", before)
 

@@ -1,0 +1,51 @@
+"""The small default model, which can't choose a tool by itself, goes through a whole run with one."""
+
+from app import Agent, AgentRunner, Effect, ToolRegistry, tool
+from app.events import RunState
+from app.policy import BudgetLimits
+from app.providers import LlamaProvider
+
+
+async def test_an_agent_on_the_default_model_calls_a_tool_and_answers_with_its_result(llama: LlamaProvider) -> None:
+    asked: list[str] = []
+
+    @tool(effect=Effect.READ)
+    async def find_capital(country: str) -> str:
+        """Finds the capital of a country."""
+        asked.append(country)
+        return f"The capital of {country} is Paris."
+
+    tools = ToolRegistry()
+    tools.register(find_capital)
+    agent = Agent(
+        name="geographer",
+        instructions="Answer in one short sentence.",
+        tools=("find_capital",),
+        tool_choice="find_capital",
+        max_iterations=3,
+    )
+    runner = AgentRunner(provider=llama, tools=tools, budget=BudgetLimits.conservative())
+    run = await runner.run(agent, "What is the capital of France?", tenant="round trip")
+    kinds = [event.kind for event in run.events]
+
+    assert run.state is RunState.COMPLETED, run.error_detail
+    assert len(asked) >= 1
+    assert kinds.count("tool_result") == len(asked)
+    assert run.usage.cached_tokens > 0
+
+
+async def test_an_agent_on_the_default_model_answers_in_the_form_that_it_declares(llama: LlamaProvider) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"capital": {"type": "string", "maxLength": 30}, "is_large": {"type": "boolean"}},
+        "required": ["capital", "is_large"],
+        "additionalProperties": False,
+    }
+    agent = Agent(name="geographer", instructions="Answer.", output_schema=schema)
+    runner = AgentRunner(provider=llama, tools=ToolRegistry(), budget=BudgetLimits.conservative())
+    run = await runner.run(agent, "What is the capital of France?", tenant="form")
+
+    assert run.state is RunState.COMPLETED, run.error_detail
+    assert run.model_calls == 1
+    assert isinstance(run.output, dict)
+    assert run.output.keys() == {"capital", "is_large"}
