@@ -1,13 +1,15 @@
 """Models that can't be used: refused by name, the same from ``start``, from readiness and from a request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from app.errors import ConfigurationError, ProviderError
 from app.providers import LlamaConfig, LlamaProvider
-from tests.providers.support import ask, user
+from app.providers.llama.model import LoadedModel, work_out_cells
+from app.providers.llama.weights import Weights
+from tests.providers.support import ask, system, user
 
 Patch = Callable[[bytes, bytes], Path]
 
@@ -93,3 +95,26 @@ async def test_warnings_go_to_the_listener(patch: Patch) -> None:
 
     assert caught.value.code == "model_load_failed"
     assert any("output_norm.weight" in line for line in heard)
+
+
+@pytest.fixture
+def loaded() -> Iterator[LoadedModel]:
+    model = LoadedModel.load(LlamaConfig(context_tokens=256), available_memory_bytes=2**40)
+    yield model
+    model.close()
+
+
+def test_the_prefix_of_an_agent_is_marked_where_its_conversations_part(loaded: LoadedModel, weights: Weights) -> None:
+    prefix = "<|im_start|>system\nBe kind.<|im_end|>\n"
+    marked = loaded.prepare(ask(system("Be kind."), user("q"), prefix_length=1))
+    unmarked = [loaded.prepare(ask(system("Be kind."), prefix_length=1)), loaded.prepare(ask(user("q")))]
+
+    assert marked.marks == (len(weights.tokenize_template(prefix)),)
+    assert [prepared.marks for prepared in unmarked] == [(), ()]
+
+
+def test_the_cells_of_the_shared_context_hold_at_least_a_window() -> None:
+    given = [LlamaConfig(), LlamaConfig(cache_tokens=100), LlamaConfig(cache_tokens=9000)]
+
+    assert [work_out_cells(config, 4096, trained_tokens=8192) for config in given] == [8192, 4096, 9000]
+    assert work_out_cells(LlamaConfig(), 8192, trained_tokens=131072) == 16384
