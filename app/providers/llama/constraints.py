@@ -14,7 +14,9 @@ from app.providers.llama.choosers import Constraint, FreeAnswer
 from app.providers.llama.grammars import MOST_CALLS, AnswerRule, Trigger
 from app.providers.llama.weights import Weights
 
-_MOST_GRAMMARS: Final = 256
+_MOST_GRAMMARS: Final = 64
+# About 1.5 KiB each, in every grammar that is kept: schemas come from tenants and from tools of others.
+_MOST_LEXER_STATES: Final = 20_000
 
 
 class Grammars:
@@ -66,7 +68,8 @@ class Grammars:
         with self._tokenizer_lock:
             if self._tokenizer is None:
                 self._tokenizer = self._weights.make_grammar_tokenizer(self._end_tokens)
-        matcher = library.LLMatcher(self._tokenizer, grammar, log_level=0)
+        limits = library.LLParserLimits(max_lexer_states=_MOST_LEXER_STATES)
+        matcher = library.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise _unsupported(matcher.get_error())
         return matcher

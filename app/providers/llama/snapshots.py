@@ -33,7 +33,8 @@ _MOST_TOKENS: Final = 2**16
 _TOKEN_BYTES: Final = 4
 _SUFFIX: Final = ".prefix"
 _LENGTH: Final = struct.Struct("<I")
-# Writes that wait; more are left out: a snapshot is a convenience, and holds memory while it waits.
+# Tasks that wait; more writes are left out: a snapshot is a convenience, and holds memory while it waits. The engine's
+# thread never waits for the disk.
 _MOST_WAITING: Final = 64
 
 _log: Final = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class SnapshotFolder:
         self.budget_bytes = options.budget_bytes
         options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         options.folder.chmod(0o700)
-        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=_MOST_WAITING)
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="llama-snapshots", daemon=True)
         self._thread.start()
 
@@ -91,8 +92,10 @@ class SnapshotFolder:
     def write(self, stretch: Stretch[bytearray]) -> None:
         """Writes a stretch, later. Left out where the disk is too slow."""
         state = stretch.state
-        if state is not None:
-            self._later(lambda: self._write(stretch, state))
+        if self._waiting.qsize() >= _MOST_WAITING:
+            _log.warning("the disk is too slow for snapshots: one was left out")
+        elif state is not None:
+            self._waiting.put(lambda: self._write(stretch, state))
 
     def read(self, stretch: Stretch[bytearray]) -> bytearray | None:
         """The state of a stretch, checked; None where the file is gone or is not what this server wrote."""
@@ -113,19 +116,13 @@ class SnapshotFolder:
         """Removes files, later, after what is to be written."""
         paths = [self._path(stretch) for stretch in stretches]
         if paths:
-            self._later(lambda: _unlink(paths), must_happen=True)
+            self._waiting.put(lambda: _unlink(paths))
 
     def close(self) -> None:
         """Waits for what is to be written. Idempotent."""
         if self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
-
-    def _later(self, task: Callable[[], None], *, must_happen: bool = False) -> None:
-        try:
-            self._waiting.put(task, block=must_happen)
-        except queue.Full:
-            _log.warning("the disk is too slow for snapshots: one was left out")
 
     def _work(self) -> None:
         while (task := self._waiting.get()) is not None:

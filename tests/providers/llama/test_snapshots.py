@@ -194,6 +194,16 @@ def test_the_disk_holds_no_more_than_its_budget(opened: Open, folder: Path) -> N
     assert sum(path.stat().st_size for path in files(folder)) < 1500 + 4 * 700
 
 
+def test_where_the_disk_is_too_slow_a_snapshot_is_left_out(
+    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = opened()
+    monkeypatch.setattr("app.providers.llama.snapshots._MOST_WAITING", 0)
+    store(snapshots, TEXT)
+
+    assert files(folder) == []
+
+
 def test_half_a_file_is_never_seen(opened: Open, folder: Path) -> None:
     store(opened(), TEXT)
     rest = files(folder)[0].with_suffix(".part")
