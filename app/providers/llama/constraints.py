@@ -89,16 +89,21 @@ class RuledAnswer:
 
     def take(self, token: int) -> None:
         if not self._matcher.consume_token(token):
-            raise ProviderError("the answer can't go on within its grammar", code="grammar_failed")
+            raise _failed()
 
     def forced(self) -> list[int]:
         tokens = list(self._matcher.compute_ff_tokens())
         if tokens and not self._matcher.consume_tokens(tokens):
-            raise ProviderError("the answer can't go on within its grammar", code="grammar_failed")
+            raise _failed()
         return tokens
 
     def is_complete(self) -> bool:
-        return bool(self._matcher.is_stopped())
+        if not self._matcher.is_stopped():
+            return False
+        if self._matcher.is_error():
+            # A matcher that has failed says that it is done: half an answer would pass for a whole one.
+            raise _failed()
+        return True
 
 
 class TriggeredAnswer:
@@ -173,9 +178,13 @@ def _forbid(row: Any, matcher: Any) -> None:
     mask = numpy.frombuffer(matcher.compute_bitmask(), dtype=numpy.uint8)
     allowed = numpy.unpackbits(mask, bitorder="little")[: row.size].astype(bool)
     if not allowed.any():
-        raise ProviderError("nothing may follow within the grammar", code="grammar_failed")
+        raise _failed()
     row[: allowed.size][~allowed] = -numpy.inf
     row[allowed.size :] = -numpy.inf
+
+
+def _failed() -> ProviderError:
+    return ProviderError("the answer can't go on within its grammar", code="grammar_failed")
 
 
 def _unsupported(told: str) -> ProviderError:

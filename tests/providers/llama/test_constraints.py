@@ -1,6 +1,7 @@
 """Grammars on the real vocabulary, and on one in which the marks of a call are tokens."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -240,6 +241,25 @@ def test_a_pattern_that_backtracks_for_ever_elsewhere_is_no_danger(grammars: Gra
 
     assert not accepts(grammars, weights, rule, json.dumps("a" * 28 + "!"))
     assert accepts(grammars, weights, rule, json.dumps("a" * 28))
+
+
+def test_a_pattern_that_grows_without_end_fails_its_answer(grammars: Grammars, weights: Weights) -> None:
+    constraint = grammars.start(answer_rule({"type": "string", "pattern": "(a|b)*a(a|b){22}"}))
+    text = "".join(random.Random(1).choices("ab", k=40_000))
+
+    with pytest.raises(ProviderError) as caught:
+        follow(constraint, weights, f'"{text}')
+    assert caught.value.code == "grammar_failed"
+
+
+def test_an_answer_whose_grammar_has_failed_is_no_whole_one(grammars: Grammars, weights: Weights) -> None:
+    constraint = grammars.start(answer_rule({"enum": ["yes"]}))
+    with pytest.raises(ProviderError):
+        constraint.take(weights.tokenize_plain("no")[0])
+
+    with pytest.raises(ProviderError) as caught:
+        constraint.is_complete()
+    assert caught.value.code == "grammar_failed"
 
 
 def test_a_token_that_may_not_follow_is_an_error_and_not_an_empty_answer(grammars: Grammars, weights: Weights) -> None:
