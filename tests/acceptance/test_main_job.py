@@ -1,5 +1,7 @@
 """The main job on the default model: submit, follow, come back, read, cancel."""
 
+from typing import Any, Final
+
 import httpx_sse
 import psutil
 import pytest
@@ -21,6 +23,7 @@ QUESTIONS = (
     "What is a computer?",
     "What is the sun?",
 )
+TELLER: Final[dict[str, Any]] = {"instructions": "You tell long stories.", "budget": {"max_output_tokens": 4000}}
 STORY = "Tell me a very long story about a lighthouse and the sea, with many chapters."
 
 
@@ -34,7 +37,7 @@ def service(deployment: Deployment) -> Service:
 def caller(deployment: Deployment, service: Service) -> Caller:
     caller = deployment.visit(service)
     caller.put_agent("greeter", **greeter())
-    caller.put_agent("teller", instructions="You tell long stories.", budget={"max_output_tokens": 4000})
+    caller.put_agent("teller", **TELLER)
     return caller
 
 
@@ -186,7 +189,9 @@ def test_the_readmes_first_run_completes_20_times_of_20(caller: Caller) -> None:
     assert all(run["output_text"].strip() for run in runs)
 
 
-def test_runs_that_wait_for_the_model_are_cancelled_without_being_evaluated(caller: Caller) -> None:
+def test_runs_that_wait_for_the_model_are_cancelled_without_being_evaluated(fresh: Deployment) -> None:
+    caller = fresh.visit(fresh.start(plugins="", default_model="", model_slots="1"))
+    caller.put_agent("teller", **TELLER)
     talking = caller.submit("teller", STORY)
     caller.read(talking, stop=is_text)
     waiting = [caller.submit("teller", STORY) for _ in range(4)]
