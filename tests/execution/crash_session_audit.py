@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
-from app.conversation import OUTCOME_UNKNOWN, Message, Role
+from app.conversation import NOT_MADE, OUTCOME_UNKNOWN, Message, Role
 from app.events import (
     AgentTransfer,
     AnyEvent,
@@ -81,7 +81,7 @@ def _told(talk: Conversation, run_id: RunId) -> list[Line]:
     bodies = talk.bodies(run_id)
 
     def settle() -> None:
-        said.extend(("tool", outcomes.get(call_id, "The call was not made.")) for call_id in calls)
+        said.extend(("tool", outcomes.get(call_id, NOT_MADE)) for call_id in calls)
 
     for body in bodies:
         match body:
@@ -91,8 +91,10 @@ def _told(talk: Conversation, run_id: RunId) -> list[Line]:
                 calls, outcomes = [call.call_id for call in body.tool_calls], {}
             case ToolCalled():
                 outcomes[body.call_id] = OUTCOME_UNKNOWN
-            case ToolResult() | ToolFailed() | ToolIndeterminate() | ToolRefused():
+            case ToolResult() | ToolFailed() | ToolIndeterminate():
                 outcomes[body.call_id] = OUTCOME_UNKNOWN if body.content is None else body.content
+            case ToolRefused():
+                outcomes[body.call_id] = NOT_MADE if body.content is None else body.content
     settle()
     if not said and not any(body.kind == "model_call" for body in bodies):
         return []

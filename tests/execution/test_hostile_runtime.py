@@ -387,11 +387,11 @@ async def test_a_decision_that_waits_for_another_one_is_no_open_question_any_mor
     assert [record.approval_id for record in crew.suspensions.pending()] == [first]
 
 
-async def test_a_decision_that_waits_for_another_one_can_t_be_turned_round() -> None:
+async def test_a_decision_about_one_of_two_questions_can_t_be_turned_round() -> None:
     crew, run = await two_questions()
     first, second = run.waiting_for
     await crew.runner.resume_with_decision(decide(second, approved=False))
-    with pytest.raises(ConfigurationError, match="decided already"):
+    with pytest.raises(ConfigurationError, match="no suspended run waits"):
         await crew.runner.resume_with_decision(decide(second, approved=True))
     ended = await crew.runner.resume_with_decision(decide(first, approved=True))
     assert ended.state is RunState.COMPLETED
