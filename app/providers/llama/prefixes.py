@@ -32,7 +32,10 @@ class Scope:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Stretch(Generic[StateT]):
-    """Some tokens of a text that were evaluated after ``parent``'s. ``state`` None: it lies on disk only."""
+    """Some tokens of a text that were evaluated after ``parent``'s. ``state`` None: it lies on disk only.
+
+    ``name``: what stands for the whole text up to its end; filled in by whoever needs one.
+    """
 
     scope: Scope
     parent: "Stretch[StateT] | None"
@@ -43,6 +46,7 @@ class Stretch(Generic[StateT]):
     is_on_disk: bool = False
     used_at: int = 0
     pins: int = 0
+    name: str = ""
     children: "dict[tuple[int, int], Stretch[StateT]]" = field(default_factory=dict)
 
     @property
@@ -136,9 +140,13 @@ class PrefixTree(Generic[StateT]):
 
     def drop(self, stretch: Stretch[StateT]) -> list[Stretch[StateT]]:
         """Forgets a stretch and all that hangs on it, pinned or not. Returns what was forgotten, deepest first."""
-        forgotten = [gone for child in tuple(stretch.children.values()) for gone in self.drop(child)]
-        self._forget(stretch)
-        return [*forgotten, stretch]
+        # By a list and not by calls: a long conversation is a chain of more stretches than Python allows calls.
+        found = [stretch]
+        for each in found:
+            found.extend(each.children.values())
+        for each in reversed(found):
+            self._forget(each)
+        return found[::-1]
 
     def drop_owner(self, owner: str) -> list[Stretch[StateT]]:
         """Forgets everything under the scopes of an owner. Returns what was forgotten."""

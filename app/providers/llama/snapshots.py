@@ -219,10 +219,17 @@ class SnapshotFolder:
 
 def _name(stretch: Stretch[bytearray]) -> str:
     """Stands for the whole text up to the stretch's end, and its scope."""
-    parent = _name(stretch.parent) if stretch.parent is not None else ""
+    unnamed: list[Stretch[bytearray]] = []
+    each: Stretch[bytearray] | None = stretch
+    while each is not None and not each.name:
+        unnamed.append(each)
+        each = each.parent
     scope = stretch.scope
-    said = json.dumps([scope.owner, scope.fingerprint, scope.kind, parent, stretch.start]).encode()
-    return hashlib.blake2b(said + array("i", stretch.tokens).tobytes(), digest_size=20).hexdigest()
+    for each in reversed(unnamed):
+        parent = each.parent.name if each.parent is not None else ""
+        said = json.dumps([scope.owner, scope.fingerprint, scope.kind, parent, each.start]).encode()
+        each.name = hashlib.blake2b(said + array("i", each.tokens).tobytes(), digest_size=20).hexdigest()
+    return stretch.name
 
 
 def _parse(path: Path, header: Any) -> _Found:

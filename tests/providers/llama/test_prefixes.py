@@ -169,6 +169,17 @@ def test_a_state_that_comes_back_from_disk_is_counted_once() -> None:
     assert (stretch.state, tree.held_bytes) == ("again", 7)
 
 
+def test_a_chain_of_more_stretches_than_python_allows_calls_is_dropped() -> None:
+    """As a long conversation leaves it."""
+    tree: PrefixTree[str] = PrefixTree(budget_bytes=10_000)
+    match: Match[str] = Match()
+    for _ in range(3000):
+        match = tree.add(match, MINE, (1,), "", 1)
+
+    assert len(tree.drop(match.path[0])) == 3000
+    assert (len(tree), tree.held_bytes) == (0, 0)
+
+
 @given(one=TEXTS, other=TEXTS)
 def test_the_common_length_is_that_of_the_first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> None:
     length = common_length(one, other)

@@ -237,3 +237,15 @@ def test_a_stretch_that_begins_nowhere_is_removed(opened: Open, folder: Path, st
     assert len(files(folder)) == 1
     assert told(opened()) == 0
     assert files(folder) == []
+
+
+def test_a_chain_of_more_stretches_than_python_allows_calls_is_written_and_read(opened: Open, folder: Path) -> None:
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    snapshots = opened()
+    match: Match[bytearray] = Match()
+    for token in range(1500):
+        match = tree.add(match, SCOPE, (token,), bytearray(b"state"), 5)
+    snapshots.write(match.path[-1])
+    snapshots.close()
+
+    assert snapshots.read(match.path[-1]) == bytearray(b"state")
