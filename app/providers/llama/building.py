@@ -9,6 +9,7 @@ from app.providers.llama.cache import Cache
 from app.providers.llama.choosers import Constraint, DrawnTokens, FreeAnswer, LikeliestTokens
 from app.providers.llama.context import ContextSize, LlamaContext, Sampling
 from app.providers.llama.engine import Engine, EngineState, Lane
+from app.providers.llama.erasures import Erasures
 from app.providers.llama.generation import Generation
 from app.providers.llama.job import Chooser
 from app.providers.llama.library import Library
@@ -49,9 +50,11 @@ def build_engine(
     options: EngineOptions,
     *,
     snapshots: SnapshotFolder | None = None,
+    erasures: Erasures | None = None,
     kind: type[LlamaContext] = LlamaContext,
 ) -> Engine:
     """An engine that was not started. ``snapshots`` stay the caller's. Raises ConfigurationError."""
+    erasures = erasures or Erasures()
     tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=options.store_bytes)
     if snapshots is not None:
         snapshots.fill(tree)
@@ -67,7 +70,8 @@ def build_engine(
     state = EngineState(contexts)
     lanes: list[Lane] = []
     for context, is_strict in zip(contexts, (False, True), strict=False):
-        cache = Cache(context, tree, tile_tokens=TILE_TOKENS if is_strict else 1, snapshots=snapshots)
+        tile = TILE_TOKENS if is_strict else 1
+        cache = Cache(context, tree, tile_tokens=tile, snapshots=snapshots, erasures=erasures)
         manner = Manner(
             window_tokens=(options.deterministic_tokens if is_strict else None) or options.window_tokens,
             end_tokens=options.end_tokens,

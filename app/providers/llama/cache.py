@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from app.providers.llama.cells import CellLedger
+from app.providers.llama.erasures import Erasures
 from app.providers.llama.prefixes import Match, PrefixTree, Scope, Stretch
 
 # Longer stretches would be brought back whole where only a part of them is wanted.
@@ -95,11 +96,14 @@ class Cache:
         *,
         tile_tokens: int = 1,
         snapshots: Snapshots | None = None,
+        erasures: Erasures | None = None,
     ) -> None:
+        """``erasures``: what is to leave nothing behind, for all contexts over the same store."""
         self._context = context
         self._tree = tree
         self._tile_tokens = tile_tokens
         self._snapshots = snapshots
+        self._erasures = erasures or Erasures()
         self._ledger = CellLedger()
         self._spare = context.sequences - 1
         self.slots = range(context.sequences - 1)
@@ -161,9 +165,14 @@ class Cache:
                 self._ledger.fill(piece.sequence, piece.start, piece.start + len(piece.tokens))
         return outcome
 
-    def keep(self, slot: int, scope: Scope, tokens: Sequence[int], marks: Iterable[int] = ()) -> None:
-        """Stores what is not stored yet of the text that the slot holds, whose tokens these are."""
-        if not self.can_share:
+    def keep(
+        self, slot: int, scope: Scope, tokens: Sequence[int], marks: Iterable[int] = (), *, made_at: float = 0.0
+    ) -> None:
+        """Stores what is not stored yet of the text that the slot holds, whose tokens these are.
+
+        Nothing of a text that is to be forgotten: see ``Erasures``.
+        """
+        if not self.can_share or self._erasures.covers(scope.owner, made_at):
             return
         text = tuple(tokens[: len(tokens) // self._tile_tokens * self._tile_tokens])
         match = self._tree.match(scope, text)
@@ -173,15 +182,15 @@ class Cache:
             self._copy(slot, self._spare, start, end)
             state = self._context.read_state(self._spare)
             self._cut(self._spare, 0)
-            match = self._tree.add(match, scope, text[start:end], state, len(state))
+            match = self._tree.add(match, scope, text[start:end], state, len(state), made_at=made_at)
             self.totals.kept += 1
             if self._snapshots is not None:
                 self._snapshots.write(match.path[-1])
         self._shrink()
 
-    def erase(self, owner: str) -> None:
-        """Forgets what is stored of an owner, in memory and on disk. What runs now is kept when it ends."""
-        gone = self._tree.drop_owner(owner)
+    def erase(self, owner: str, *, before: float | None = None) -> None:
+        """Forgets what is stored of an owner and was made up to an instant, in memory and on disk; None: everything."""
+        gone = self._tree.drop_owner(owner, before=before)
         if self._snapshots is not None:
             self._snapshots.remove(gone)
 

@@ -59,7 +59,7 @@ class EngineState:
         self.contexts = contexts
         self.lock = threading.Condition()
         self.inbox: list[Generation] = []
-        self.to_erase: list[str] = []
+        self.to_erase: list[tuple[str, float | None]] = []
         self.stopping = False
         self._waiting: set[Generation] = set()
         self._running: set[Generation] = set()
@@ -160,6 +160,8 @@ class Engine:
         self._deterministic = deterministic
         self._lanes: Sequence[Lane] = [shared, *([deterministic] if deterministic else [])]
         self._failure: str | None = None
+        # The thread has ended, so that the store belongs to whoever has the lock.
+        self._is_over = False
         self._thread = threading.Thread(target=self._run, name="llama-engine", daemon=True)
 
     @property
@@ -187,11 +189,17 @@ class Engine:
         with self._state.lock:
             self._state.cancel(generation)
 
-    def erase(self, owner: str) -> None:
-        """Forgets what is stored of an owner (see ``Scope``) before anything else is done. Does not wait for it."""
+    def erase(self, owner: str, *, before: float | None = None) -> None:
+        """Forgets what is stored of an owner (see ``Scope``) and was made up to an instant; None: everything.
+
+        Done before anything else is evaluated, and also by an engine that has failed. Does not wait for it.
+        """
         with self._state.lock:
-            self._state.to_erase.append(owner)
+            self._state.to_erase.append((owner, before))
             self._state.lock.notify_all()
+            is_over = self._is_over
+        if is_over:
+            self._erase_noted()
 
     def counters(self) -> EngineCounters:
         """From any thread: the store's and the cells' figures are read while they may change, one by one."""
@@ -224,19 +232,26 @@ class Engine:
         finally:
             for lane in self._lanes:
                 lane.context.close()
+            with self._state.lock:
+                self._is_over = True
+            self._erase_noted()
+
+    def _erase_noted(self) -> None:
+        with self._state.lock:
+            to_erase, self._state.to_erase = self._state.to_erase, []
+            for owner, before in to_erase:
+                # The lanes have one store.
+                self._shared.scheduler.erase(owner, before=before)
 
     def _take_in(self) -> bool:
         """Hands arrivals to their scheduler; waits where there is nothing to do. False when the engine is stopping."""
         with self._state.lock:
             self._state.lock.wait_for(self._has_work)
             arrived, self._state.inbox = self._state.inbox, []
-            to_erase, self._state.to_erase = self._state.to_erase, []
             if self._state.stopping:
                 self._state.inbox = arrived
                 return False
-        for owner in to_erase:
-            # The lanes have one store.
-            self._shared.scheduler.erase(owner)
+        self._erase_noted()
         for generation in arrived:
             if not generation.cancelled:
                 self._lane_of(generation).scheduler.submit(generation)

@@ -1,7 +1,8 @@
 """What the engine is asked, and what it answers."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from app.conversation import StopReason, Usage
@@ -37,7 +38,8 @@ class Generation:
 
     ``marks`` are lengths of the prompt at which others are likely to part from it: what is kept is kept in pieces that
     end there. ``rule`` is what the answer has to follow, or None. ``deterministic``: equal requests get equal
-    tokens, whatever runs beside them. ``queued_at`` and ``cancelled`` are set by the engine.
+    tokens, whatever runs beside them. ``made_at``: when the request came, in epoch seconds. ``queued_at`` and
+    ``cancelled`` are set by the engine.
     """
 
     tenant_id: TenantId
@@ -48,6 +50,7 @@ class Generation:
     marks: tuple[int, ...] = ()
     rule: AnswerRule | None = None
     deterministic: bool = False
+    made_at: float = field(default_factory=time.time)
     queued_at: float = 0.0
     cancelled: bool = False
 

@@ -18,6 +18,7 @@ from app.providers.llama.config import LlamaConfig, find_default_model
 from app.providers.llama.constraints import Grammars
 from app.providers.llama.content import PromptTokenizer
 from app.providers.llama.context import STATE_KIND, Sampling
+from app.providers.llama.erasures import Erasures
 from app.providers.llama.forms import forced_head, spelled_head, syntax_of
 from app.providers.llama.generation import Outcome
 from app.providers.llama.gguf import GgufHeader, read_header
@@ -72,7 +73,14 @@ class LoadedModel:
     """Weights, the engine over them, and the form of their prompts. Owns both: ``close`` frees them in that order."""
 
     def __init__(
-        self, weights: Weights, *, library: Library, config: LlamaConfig, path: Path, header: GgufHeader
+        self,
+        weights: Weights,
+        *,
+        library: Library,
+        config: LlamaConfig,
+        path: Path,
+        header: GgufHeader,
+        erasures: Erasures,
     ) -> None:
         """Takes over ``weights`` once it has returned. Raises ConfigurationError; then they are still the caller's."""
         self._weights = weights
@@ -86,7 +94,7 @@ class LoadedModel:
         self._form = ChatForm(family=self.family, calls=self.syntax)
         self._prompts = PromptTokenizer(weights, weights.reserved)
         self.tokenizer = ModelTokenizer(self._prompts)
-        self._answers = AnswerMemory()
+        self._answers = AnswerMemory(erasures=erasures)
         # Some models go on with the next turn's head instead of ending theirs.
         markers = {weights.special_tokens[marker] for marker in MARKERS[self.family]}
         end_tokens = weights.end_tokens | markers
@@ -106,7 +114,7 @@ class LoadedModel:
         )
         self._snapshots = _open_snapshots(config, library, path)
         try:
-            self.engine = build_engine(library, weights, options, snapshots=self._snapshots)
+            self.engine = build_engine(library, weights, options, snapshots=self._snapshots, erasures=erasures)
         except BaseException:
             if self._snapshots is not None:
                 self._snapshots.close()
@@ -114,7 +122,9 @@ class LoadedModel:
         self.engine.start()
 
     @classmethod
-    def load(cls, config: LlamaConfig, *, available_memory_bytes: int) -> "LoadedModel":
+    def load(
+        cls, config: LlamaConfig, *, available_memory_bytes: int, erasures: Erasures | None = None
+    ) -> "LoadedModel":
         """Checks a model file and loads it. Blocks. Raises ConfigurationError, see ``LlamaProvider.start``."""
         path = config.model_path or find_default_model()
         header = read_header(path)
@@ -122,7 +132,9 @@ class LoadedModel:
         library = load_library()
         weights = Weights(library, path)
         try:
-            return cls(weights, library=library, config=config, path=path, header=header)
+            return cls(
+                weights, library=library, config=config, path=path, header=header, erasures=erasures or Erasures()
+            )
         except BaseException:
             weights.close()
             raise
@@ -151,17 +163,19 @@ class LoadedModel:
             rule=rule,
         )
 
-    def remember(self, request: ModelRequest, prepared: Prepared, response: ModelResponse, outcome: Outcome) -> None:
-        """Keeps the tokens of an answer for the next turn of its conversation."""
+    def remember(
+        self, request: ModelRequest, prepared: Prepared, response: ModelResponse, outcome: Outcome, *, made_at: float
+    ) -> None:
+        """Keeps the tokens of an answer for the next turn of its conversation. ``made_at``: when the request came."""
         tokens = (*prepared.head, *outcome.tokens)
         strange = self._weights.reserved.ids.intersection(tokens) - self._spellings.keys()
         if response.stop_reason in {StopReason.STOP, StopReason.TOOL_CALLS} and not strange:
-            self._answers.remember(request.tenant_id, response.content, response.tool_calls, tokens)
+            self._answers.remember(request.tenant_id, response.content, response.tool_calls, tokens, made_at=made_at)
 
-    def erase(self, tenant_id: TenantId) -> None:
-        """Forgets what is kept of a tenant's prompts and answers."""
-        self._answers.erase(tenant_id)
-        self.engine.erase(str(tenant_id))
+    def erase(self, tenant_id: TenantId, *, before: float | None) -> None:
+        """Forgets what is kept of a tenant's prompts and answers and was made up to an instant; None: everything."""
+        self._answers.erase(tenant_id, before=before)
+        self.engine.erase(str(tenant_id), before=before)
 
     def close(self) -> None:
         """Stops the engine and frees the memory. Blocks."""

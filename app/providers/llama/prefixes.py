@@ -34,7 +34,8 @@ class Scope:
 class Stretch(Generic[StateT]):
     """Some tokens of a text that were evaluated after ``parent``'s. ``state`` None: it lies on disk only.
 
-    ``name``: what stands for the whole text up to its end; filled in by whoever needs one.
+    ``made_at``: when the request began that brought the text, in epoch seconds. ``name``: what stands for the whole
+    text up to its end; filled in by whoever needs one.
     """
 
     scope: Scope
@@ -43,6 +44,7 @@ class Stretch(Generic[StateT]):
     tokens: tuple[int, ...]
     state: StateT | None
     size_bytes: int
+    made_at: float = 0.0
     is_on_disk: bool = False
     used_at: int = 0
     pins: int = 0
@@ -106,7 +108,14 @@ class PrefixTree(Generic[StateT]):
         return Match(length=length, path=tuple(path))
 
     def add(
-        self, match: Match[StateT], scope: Scope, tokens: tuple[int, ...], state: StateT | None, size_bytes: int
+        self,
+        match: Match[StateT],
+        scope: Scope,
+        tokens: tuple[int, ...],
+        state: StateT | None,
+        size_bytes: int,
+        *,
+        made_at: float = 0.0,
     ) -> Match[StateT]:
         """Hangs ``tokens`` on what ``match`` found, whose length is where they start. Returns the longer match.
 
@@ -124,6 +133,7 @@ class PrefixTree(Generic[StateT]):
             tokens=tokens,
             state=state,
             size_bytes=size_bytes,
+            made_at=made_at,
             is_on_disk=state is None,
             used_at=self._clock,
         )
@@ -148,10 +158,20 @@ class PrefixTree(Generic[StateT]):
             self._forget(each)
         return found[::-1]
 
-    def drop_owner(self, owner: str) -> list[Stretch[StateT]]:
-        """Forgets everything under the scopes of an owner. Returns what was forgotten."""
-        scopes = [scope for scope in self._roots if scope.owner == owner]
-        return [gone for scope in scopes for root in tuple(self._roots[scope].values()) for gone in self.drop(root)]
+    def drop_owner(self, owner: str, *, before: float | None = None) -> list[Stretch[StateT]]:
+        """Forgets what is under the scopes of an owner and was made up to an instant, with all that hangs on it.
+
+        None: everything. Returns what was forgotten.
+        """
+        found = [root for scope, roots in self._roots.items() if scope.owner == owner for root in roots.values()]
+        older: list[Stretch[StateT]] = []
+        for stretch in found:
+            if before is None or stretch.made_at <= before:
+                older.append(stretch)
+            else:
+                # Of two requests at once the one that began later may have been evaluated first.
+                found.extend(stretch.children.values())
+        return [gone for stretch in older for gone in self.drop(stretch)]
 
     def shrink(self) -> list[Stretch[StateT]]:
         """Makes room, least lately used first: states that are on disk leave the memory, others are forgotten.

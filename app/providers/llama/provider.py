@@ -15,10 +15,12 @@ from app.ports.model import ModelInfo, ModelRequest, ModelResponse, TextDelta, T
 from app.providers.llama.calls import reader_of
 from app.providers.llama.config import LlamaConfig, find_default_model
 from app.providers.llama.engine import EngineCounters
+from app.providers.llama.erasures import Erasures
 from app.providers.llama.generation import MODEL_CLOSED, Emission, Generation, Outcome, model_closed
 from app.providers.llama.library import LogListener, add_listener, remove_listener
 from app.providers.llama.limits import available_memory_bytes
 from app.providers.llama.model import LoadedModel, Prepared
+from app.providers.llama.snapshots import erase_files
 
 DEFAULT_MODEL: Final = "default"
 MODEL_LOADING: Final = "model_loading"
@@ -50,6 +52,7 @@ class LlamaProvider:
         # in which requests came.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="llama-prepare")
         self._names = _names(self._config)
+        self._erasures = Erasures()
         self._load: asyncio.Future[None] | None = None
         self._model: LoadedModel | None = None
         self._load_error: AdkError | None = None
@@ -73,7 +76,9 @@ class LlamaProvider:
 
     def _load_model(self) -> None:
         try:
-            self._model = LoadedModel.load(self._config, available_memory_bytes=self._available_memory())
+            self._model = LoadedModel.load(
+                self._config, available_memory_bytes=self._available_memory(), erasures=self._erasures
+            )
         except AdkError as error:
             self._load_error = error
             raise
@@ -125,6 +130,7 @@ class LlamaProvider:
         ``unknown_tool_choice``, ``schema_unsupported``, ``grammar_failed``, ``deterministic_unavailable``,
         ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
         """
+        made_at = self._erasures.now()
         model = await self._require_model(request)
         prepared = await self._in_worker(partial(model.prepare, request))
         own_limit = self._config.max_output_tokens
@@ -139,6 +145,7 @@ class LlamaProvider:
             marks=prepared.marks,
             rule=prepared.rule,
             deterministic=request.deterministic,
+            made_at=made_at,
         )
         model.engine.submit(generation)
         try:
@@ -151,30 +158,52 @@ class LlamaProvider:
             if text := reader.finish():
                 yield TextDelta(text=text)
             response = reader.response(emission)
-            model.remember(request, prepared, response, emission)
+            model.remember(request, prepared, response, emission, made_at=made_at)
             yield response
         finally:
             model.engine.cancel(generation)
 
-    def erase_tenant(self, tenant_id: TenantId) -> None:
-        """Forgets what is kept of a tenant's prompts and answers, in memory and on disk. Does not wait for it.
+    def erase_tenant(self, tenant_id: TenantId, before: float | None = None) -> None:
+        """Forgets what is kept of a tenant's prompts and answers, in memory and on disk, also of earlier processes.
 
-        What is still running for the tenant is kept when it ends: end that first.
+        ``before``: only what was made up to that instant, in epoch seconds by this machine's clock (who has it from
+        another clock adds what the two may differ by: what was forgotten too much is evaluated again). What hangs on
+        such text goes, too. A request that came up to then and still runs goes on, and leaves nothing behind.
+
+        Does not wait for it: it is done before the next call for the tenant is evaluated, and before ``close`` returns.
         """
-        if self._model is not None:
-            self._model.erase(tenant_id)
+        self._erasures.note(str(tenant_id), before)
+        try:
+            # In its turn: what is loading the model, or closing it, is at the same files.
+            self._worker.submit(self._erase, tenant_id, before)
+        except RuntimeError:
+            # It was shut down: only the files are left.
+            self._erase(tenant_id, before)
+
+    def _erase(self, tenant_id: TenantId, before: float | None) -> None:
+        config, model = self._config, self._model
+        if model is not None:
+            model.erase(tenant_id, before=before)
+        elif config.snapshot_folder is not None and config.snapshot_key is not None:
+            key = config.snapshot_key.get_secret_value().encode()
+            erase_files(config.snapshot_folder, key=key, owner=str(tenant_id), before=before)
 
     async def close(self) -> None:
         """Interrupts what runs and frees the model. Requests that wait or run get ProviderError ``model_closed``."""
         self._closed = True
         if self._load is not None and not self._load.done():
             await asyncio.wait([self._load])
-        model, self._model = self._model, None
-        if model is not None:
-            await self._in_worker(model.close)
+        if self._model is not None:
+            await self._in_worker(self._unload)
         if self._on_warning is not None:
             remove_listener(self._on_warning)
         self._worker.shutdown(wait=False)
+
+    def _unload(self) -> None:
+        # In the worker's turn: an erasure that was asked for before has to find the model, which may still be writing.
+        model, self._model = self._model, None
+        if model is not None:
+            model.close()
 
     async def _require_model(self, request: ModelRequest) -> LoadedModel:
         self._require_known(request.model)

@@ -121,9 +121,9 @@ class Scheduler:
             raise RuntimeError(f"no cells for {sum(count for _, count in fed)} tokens of the only request")
         return True
 
-    def erase(self, owner: str) -> None:
+    def erase(self, owner: str, *, before: float | None = None) -> None:
         """Forgets what is stored of an owner; see ``Cache.erase``."""
-        self._cache.erase(owner)
+        self._cache.erase(owner, before=before)
 
     def refuse_all(self, error: ProviderError) -> None:
         """Ends every request with an error, and frees nothing of the context."""
@@ -256,7 +256,8 @@ class Scheduler:
         if slot is None:
             return
         length = job.evaluated if self._manner.keeps_answers else min(job.evaluated, job.prompt_length)
-        self._cache.keep(slot, job.scope, job.tokens[:length], (*job.generation.marks, job.prompt_length))
+        marks = (*job.generation.marks, job.prompt_length)
+        self._cache.keep(slot, job.scope, job.tokens[:length], marks, made_at=job.generation.made_at)
         self._cache.release(slot)
         del self._active[slot]
         self._free.append(slot)

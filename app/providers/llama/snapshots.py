@@ -21,12 +21,12 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from app.providers.llama.prefixes import Match, PrefixTree, Scope, Stretch
 
 _MAGIC: Final = b"RWPREFIX"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MAC_BYTES: Final = 32
 _MOST_HEADER_BYTES: Final = 8192
 _MOST_TOKENS: Final = 2**16
@@ -36,6 +36,8 @@ _LENGTH: Final = struct.Struct("<I")
 # Tasks that wait; more writes are left out: a snapshot is a convenience, and holds memory while it waits. The engine's
 # thread never waits for the disk.
 _MOST_WAITING: Final = 64
+# What reading a file raises that is none of ours.
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class _Found:
     start: int
     tokens: tuple[int, ...]
     state_bytes: int
+    made_at: float
 
 
 class SnapshotFolder:
@@ -129,7 +132,7 @@ class SnapshotFolder:
             try:
                 task()
             except OSError as error:
-                _log.warning("a snapshot could not be written: %s", error.strerror)
+                _log.warning("a snapshot could not be written or removed: %s", error.strerror)
 
     def _write(self, stretch: Stretch[bytearray], state: bytearray) -> None:
         path = self._path(stretch)
@@ -138,25 +141,28 @@ class SnapshotFolder:
         digest = hashlib.blake2b(head, key=self._options.key, digest_size=_MAC_BYTES)
         digest.update(state)
         temporary = path.with_suffix(".part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(head)
-            file.write(state)
-            file.write(digest.digest())
-        temporary.replace(path)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(head)
+                file.write(state)
+                file.write(digest.digest())
+            temporary.replace(path)
+        except OSError:
+            # Half of somebody's text, which nothing would remove until the next start.
+            temporary.unlink(missing_ok=True)
+            raise
         stretch.is_on_disk = True
 
     def _look_at(self, path: Path) -> _Found | None:
         """Reads a file's header and tokens; None for what can't be one of ours."""
         try:
             with path.open("rb") as file:
-                prefix = file.read(len(_MAGIC) + _LENGTH.size)
-                (header_bytes,) = _LENGTH.unpack(prefix[len(_MAGIC) :])
-                header = json.loads(file.read(min(header_bytes, _MOST_HEADER_BYTES)))
+                prefix, header_bytes, header = _read_head(file)
                 found = _parse(path, header)
                 tokens = array("i", file.read(_TOKEN_BYTES * int(header["count"])))
                 size = os.fstat(file.fileno()).st_size
-        except (OSError, ValueError, KeyError, TypeError, struct.error):
+        except _UNREADABLE:
             return None
         ours = (prefix[: len(_MAGIC)], header["format"], header["dialect"])
         rest = size - len(prefix) - header_bytes - _TOKEN_BYTES * len(tokens) - _MAC_BYTES
@@ -165,7 +171,7 @@ class SnapshotFolder:
             return None
         return _Found(
             path=path, scope=found.scope, parent=found.parent, start=found.start, tokens=tuple(tokens),
-            state_bytes=found.state_bytes,
+            state_bytes=found.state_bytes, made_at=found.made_at,
         )  # fmt: skip
 
     def _hang(
@@ -182,7 +188,7 @@ class SnapshotFolder:
             return False
         try:
             at = Match(length=entry.start, path=parent.path)
-            match = tree.add(at, entry.scope, entry.tokens, None, entry.state_bytes)
+            match = tree.add(at, entry.scope, entry.tokens, None, entry.state_bytes, made_at=entry.made_at)
         except ValueError:
             return False
         if self._path(match.path[-1]) != entry.path:
@@ -202,19 +208,55 @@ class SnapshotFolder:
             "start": stretch.start,
             "count": len(stretch.tokens),
             "state_bytes": stretch.size_bytes,
+            "made_at": stretch.made_at,
         }
         text = json.dumps(header, sort_keys=True).encode()
         return _MAGIC + _LENGTH.pack(len(text)) + text + array("i", stretch.tokens).tobytes()
 
     def _path(self, stretch: Stretch[bytearray]) -> Path:
-        tenant = hashlib.blake2b(stretch.scope.owner.encode(), key=self._options.key, digest_size=16).hexdigest()
-        return self._options.folder / tenant / f"{_name(stretch)}{_SUFFIX}"
+        folder = _folder_of(stretch.scope.owner, folder=self._options.folder, key=self._options.key)
+        return folder / f"{_name(stretch)}{_SUFFIX}"
 
     def _mac(self, body: memoryview) -> bytes:
         return hashlib.blake2b(body, key=self._options.key, digest_size=_MAC_BYTES).digest()
 
     def _remove_name(self, name: str) -> None:
         _unlink(self._options.folder.glob(f"*/{name}{_SUFFIX}"))
+
+
+def erase_files(folder: Path, *, key: bytes, owner: str, before: float | None) -> None:
+    """Removes what lies there of an owner and was made up to an instant; None: everything. Blocks.
+
+    For when no model is loaded. What hangs on a file that is gone is removed when one is. A file that does not say
+    when it was made goes, too.
+    """
+    for path in tuple(_folder_of(owner, folder=folder, key=key).glob("*")):
+        made_at = _made_at(path) if path.suffix == _SUFFIX else None
+        if before is None or made_at is None or made_at <= before:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("a snapshot could not be removed: %s", error.strerror)
+
+
+def _made_at(path: Path) -> float | None:
+    try:
+        with path.open("rb") as file:
+            return _parse(path, _read_head(file)[2]).made_at
+    except _UNREADABLE:
+        return None
+
+
+def _folder_of(owner: str, *, folder: Path, key: bytes) -> Path:
+    """Its name does not tell whose it is."""
+    return folder / hashlib.blake2b(owner.encode(), key=key, digest_size=16).hexdigest()
+
+
+def _read_head(file: BinaryIO) -> tuple[bytes, int, Any]:
+    """Magic and length, the header's length, and the header. Raises as ``_UNREADABLE`` says."""
+    prefix = file.read(len(_MAGIC) + _LENGTH.size)
+    (header_bytes,) = _LENGTH.unpack(prefix[len(_MAGIC) :])
+    return prefix, header_bytes, json.loads(file.read(min(header_bytes, _MOST_HEADER_BYTES)))
 
 
 def _name(stretch: Stretch[bytearray]) -> str:
@@ -239,7 +281,7 @@ def _parse(path: Path, header: Any) -> _Found:
     scope = Scope(owner=str(header["owner"]), fingerprint=str(header["fingerprint"]), kind=str(header["kind"]))
     return _Found(
         path=path, scope=scope, parent=str(header["parent"]), start=int(header["start"]), tokens=(),
-        state_bytes=int(header["state_bytes"]),
+        state_bytes=int(header["state_bytes"]), made_at=float(header["made_at"]),
     )  # fmt: skip
 
 

@@ -394,3 +394,17 @@ def test_what_a_text_brings_back_and_what_it_leaves_is_counted(make_engine: Make
     assert counters.used_cells == 0
     # 22.5 KiB a token: two times three heads of 64 numbers of two bytes in each of 30 layers.
     assert counters.stored_bytes == pytest.approx((len(prompt) + 1) * 23_040, rel=0.01)
+
+
+def test_an_engine_that_has_ended_still_forgets_what_it_stored(make_engine: MakeEngine, prompt: list[int]) -> None:
+    engine = make_engine()
+    engine.start()
+    asked = Asked(prompt)
+    submit(engine, asked)
+    asked.answer()
+    engine.stop()
+    before = engine.counters().stored_bytes
+    engine.erase(str(TENANT))
+
+    assert before > 0
+    assert engine.counters().stored_bytes == 0

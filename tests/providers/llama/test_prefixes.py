@@ -169,6 +169,18 @@ def test_a_state_that_comes_back_from_disk_is_counted_once() -> None:
     assert (stretch.state, tree.held_bytes) == ("again", 7)
 
 
+def test_what_an_owner_has_from_before_an_instant_is_dropped_with_all_that_hangs_on_it() -> None:
+    tree: PrefixTree[str] = PrefixTree(budget_bytes=100)
+    late = tree.add(Match(), MINE, (1, 2), "", 1, made_at=9.0)
+    old = tree.add(late, MINE, (3,), "", 1, made_at=5.0)
+    tree.add(old, MINE, (4,), "", 1, made_at=9.0)
+    tree.add(Match(), THEIRS, (1, 2), "", 1, made_at=5.0)
+    gone = tree.drop_owner("mine", before=5.0)
+
+    assert [stretch.tokens for stretch in gone] == [(4,), (3,)]
+    assert [tree.match(scope, (1, 2, 3, 4)).length for scope in (MINE, THEIRS)] == [2, 2]
+
+
 def test_a_chain_of_more_stretches_than_python_allows_calls_is_dropped() -> None:
     """As a long conversation leaves it."""
     tree: PrefixTree[str] = PrefixTree(budget_bytes=10_000)

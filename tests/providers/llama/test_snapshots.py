@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.providers.llama.cache import Cache
+from app.providers.llama.cache import Cache, Piece
 from app.providers.llama.prefixes import Match, PrefixTree, Scope
-from app.providers.llama.snapshots import SnapshotFolder, SnapshotOptions
+from app.providers.llama.snapshots import SnapshotFolder, SnapshotOptions, erase_files
 from tests.providers.llama.fakes import FakeContext
 
 KEY = b"k" * 32
@@ -50,8 +50,6 @@ def store(snapshots: SnapshotFolder, *texts: tuple[int, ...], scope: Scope = SCO
 
 
 def fill(cache: Cache, text: tuple[int, ...], start: int) -> None:
-    from app.providers.llama.cache import Piece
-
     if start < len(text):
         cache.decode([Piece(sequence=0, start=start, tokens=text[start:], has_output=False)])
 
@@ -249,3 +247,34 @@ def test_a_chain_of_more_stretches_than_python_allows_calls_is_written_and_read(
     snapshots.close()
 
     assert snapshots.read(match.path[-1]) == bytearray(b"state")
+
+
+def test_a_file_that_could_not_be_written_whole_leaves_no_half_of_it(
+    opened: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    snapshots = opened()
+    monkeypatch.setattr(Path, "replace", fail)
+    store(snapshots, TEXT)
+
+    assert [path for path in folder.glob("*/*") if path.is_file()] == []
+
+
+def test_without_a_model_files_are_erased_by_what_they_say_of_themselves(opened: Open, folder: Path) -> None:
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    snapshots = opened()
+    for token, made_at in ((1, 10.0), (2, 20.0)):
+        match = tree.add(Match(), SCOPE, (token, 7, 8), bytearray(b"state"), 5, made_at=made_at)
+        snapshots.write(match.path[0])
+    snapshots.close()
+    (files(folder)[0].parent / "unreadable.prefix").write_bytes(b"?")
+    erase_files(folder, key=KEY, owner="another", before=None)
+    before = len(files(folder))
+    erase_files(folder, key=KEY, owner="tenant", before=10.0)
+
+    assert before == 3
+    assert [b'"made_at": 20.0' in path.read_bytes() for path in files(folder)] == [True]
+    erase_files(folder, key=KEY, owner="tenant", before=None)
+    assert files(folder) == []
