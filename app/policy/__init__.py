@@ -4,10 +4,14 @@ effects, approvals."""
 from app.policy.approvals import (
     ApprovalDecision,
     ApprovalDenial,
+    ApprovalKind,
     ApprovalRecord,
+    Outcome,
     Verdict,
     arguments_digest,
     judge_decision,
+    keyed_digest,
+    summarize_arguments,
 )
 from app.policy.budget import BudgetLimits, ResolvedBudget, Scope, most_restrictive
 from app.policy.concurrency import ConcurrencyConfig
@@ -24,6 +28,7 @@ __all__ = [
     "Amount",
     "ApprovalDecision",
     "ApprovalDenial",
+    "ApprovalKind",
     "ApprovalRecord",
     "BudgetLimits",
     "ConcurrencyConfig",
@@ -33,6 +38,7 @@ __all__ = [
     "HistoryPolicy",
     "Indeterminate",
     "LoopConfig",
+    "Outcome",
     "Price",
     "RepairConfig",
     "Reservation",
@@ -50,7 +56,9 @@ __all__ = [
     "idempotency_key",
     "is_safe_to_repeat",
     "judge_decision",
+    "keyed_digest",
     "most_restrictive",
     "read_amount",
+    "summarize_arguments",
     "write_amount",
 ]

@@ -16,10 +16,12 @@ class Effect(StrEnum):
 
 
 class Indeterminate(StrEnum):
-    """What follows when it can't be known whether a call of a ``once`` tool took effect."""
+    """What follows when it can't be known whether a call of a ``once`` tool took effect: the run fails, the model is
+    told, or a person is asked."""
 
     FAIL = "fail"
     SURFACE = "surface"
+    ASK = "ask"
 
 
 def is_safe_to_repeat(tool: str, effect: Effect, idempotent_tools: Collection[str]) -> bool:

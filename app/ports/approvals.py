@@ -8,7 +8,11 @@ from app.policy import ApprovalDecision, ApprovalRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deferred:
-    """No answer yet: the person takes longer than a worker should wait, and the run is suspended."""
+    """No answer yet: the person takes longer than a worker should wait, and the run is suspended. ``expired``: whether
+    the time for it is over by the clock of whoever keeps the question, and there will be none; None where nobody keeps
+    it, and the run's own clock tells."""
+
+    expired: bool | None = None
 
 
 class ApprovalGate(Protocol):
@@ -18,3 +22,10 @@ class ApprovalGate(Protocol):
     """
 
     async def decide(self, record: ApprovalRecord) -> ApprovalDecision | Deferred: ...
+
+
+class QuestionKeeper(ApprovalGate, Protocol):
+    """A gate that keeps the questions and answers at once. Their time is its own to tell: an answer that was taken in
+    time stays one, however late the run hears of it. It may raise StoreUnavailable, and is then asked again."""
+
+    keeps_questions: bool

@@ -1,7 +1,7 @@
 """What this deployment has by name: the names that an agent's definition may use."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.policy import Price
 from app.ports.model import ModelInfo
@@ -13,6 +13,11 @@ class Catalogue(Protocol):
 
     def tools(self) -> Sequence[Tool]:
         """Every tool, sorted by name."""
+        ...
+
+    def check_arguments(self, tool: str, arguments: dict[str, Any]) -> Sequence[str]:
+        """What is wrong with arguments by the tool's schema, a line each: a pointer, a colon, and what is wanted there.
+        Empty where they fit. Unlike the rest it takes time, where the arguments are large."""
         ...
 
     def hook_names(self) -> Collection[str]: ...

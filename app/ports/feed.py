@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.ids import RunId
+from app.ids import RunId, TenantId
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,15 +68,23 @@ class Feed(Protocol):
         """A run waits for a worker: wakes the workers of this process and, soon, of the others."""
         ...
 
+    def announce_approvals(self, tenant_id: TenantId) -> None:
+        """A question of this tenant was asked, answered or closed."""
+        ...
+
+    def subscribe_approvals(self, tenant_id: TenantId) -> Subscription:
+        """Doorbells of ``announce_approvals``, here and elsewhere."""
+        ...
+
     def announce_cancel(self, run_id: RunId) -> None:
         """A cancel was asked for: its holder, here or elsewhere, should look."""
         ...
 
-    def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int) -> None:
-        """A model call begins: what readers hold of an earlier attempt is void."""
+    def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int, fence: int = 0) -> None:
+        """A model call begins: what readers hold of an earlier attempt is void. ``fence`` is the claim's."""
         ...
 
-    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str) -> None: ...
+    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str, fence: int = 0) -> None: ...
 
     def forget(self, run_id: RunId) -> None:
         """The drive of this run is over here: its snapshot is dropped."""

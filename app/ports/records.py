@@ -8,8 +8,9 @@ from typing import Any
 from app.agents import USER_AUTHOR, Agent
 from app.conversation import Message, Usage
 from app.events import RunEvent, RunQueued, RunState
-from app.ids import AgentName, KeyId, RunId, SessionId, TenantId, WorkerId
-from app.policy import ResolvedBudget
+from app.ids import AgentName, CallId, KeyId, RunId, SessionId, TenantId, WorkerId
+from app.policy import Outcome, ResolvedBudget
+from app.ports.desk import ClosedApproval, NewApproval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,9 @@ class NewRun:
     answer; None leaves it to the agent. ``path`` names the agents from the root down to this one, empty for a root.
     ``agent`` travels along for logs that keep no versions of their own; the Postgres store keeps name and version.
     ``team`` pins the versions of the agents below it, by name. ``root_run_id`` is the run that was claimed, None for a
-    root itself.
+    root itself. ``needs`` names what a worker must have to drive it (``model:…``, ``tool:…``). ``resumes`` is the run
+    that it goes on from and ``first_run_id`` the first of that chain; ``resolutions`` say what became of calls that the
+    earlier run left open.
     """
 
     run_id: RunId
@@ -52,6 +55,10 @@ class NewRun:
     session_id: SessionId | None = None
     root_run_id: RunId | None = None
     team: Mapping[str, int] | None = None
+    needs: frozenset[str] = frozenset()
+    resumes: RunId | None = None
+    first_run_id: RunId | None = None
+    resolutions: Mapping[CallId, Outcome] = field(default_factory=dict)
 
     @property
     def first_event(self) -> RunQueued:
@@ -64,6 +71,7 @@ class NewRun:
             path=self.path or (self.agent.name,),
             session_id=self.session_id,
             parent_run_id=self.parent_run_id,
+            resumes=self.resumes,
         )
 
 
@@ -114,6 +122,9 @@ class RunRecord:
     depth: int = 0
     path: tuple[str, ...] = ()
     team: Mapping[str, int] | None = None
+    resumes: RunId | None = None
+    first_run_id: RunId | None = None
+    resolutions: Mapping[CallId, Outcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +200,8 @@ class LoadedRun:
 
     ``agent`` is whole: its team is inside it, in the versions that were pinned. ``history`` is the session's before
     this run, ``last_agent`` who answered in it last. ``session_state`` holds what was stored, by keys with their
-    scopes. ``children`` are all runs below this one, at whatever depth.
+    scopes. ``children`` are all runs below this one, at whatever depth. ``before`` are the logs of the runs that it
+    goes on from, the first run's first; what those left in the session's history is not in ``history``.
     """
 
     record: RunRecord
@@ -200,6 +212,7 @@ class LoadedRun:
     last_agent: str | None = None
     session_state: Mapping[str, Any] = field(default_factory=dict)
     children: tuple[ChildSpend, ...] = ()
+    before: tuple[tuple[RunEvent, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,7 +221,12 @@ class RunUpdate:
     lease, and a terminal one sets ``ended_at``; ``rewritten_input`` replaces the input where a hook rewrote it.
 
     ``session_items`` is what the run leaves in its session's history, and ``last_agent`` who answered: both come with
-    the terminal append. ``state_delta`` is stored with the events that tell it; a value of None deletes its key."""
+    the terminal append. ``state_delta`` is stored with the events that tell it; a value of None deletes its key.
+
+    ``asked`` are the questions to people that these events put, ``closed`` those that nobody has to answer any more: a
+    decision that was made meanwhile stays. A root that is to be suspended is queued instead where nothing keeps it
+    waiting: a cancel was asked for, its deadline has passed, or every question of it and of the runs below it was
+    decided meanwhile."""
 
     state: RunState
     usage: Usage
@@ -226,6 +244,8 @@ class RunUpdate:
     session_items: tuple[Message, ...] | None = None
     last_agent: str | None = None
     state_delta: Mapping[str, Any] | None = None
+    asked: tuple[NewApproval, ...] = ()
+    closed: tuple[ClosedApproval, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +284,11 @@ class RememberedAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """Figures of the whole deployment for a scrape."""
+    """Figures of the whole deployment for a scrape. ``unclaimable`` counts queued runs for which no worker that was
+    seen lately has what they need; ``approvals_pending`` the open questions, the oldest of them so many seconds old."""
 
     runs_by_state: Mapping[str, int]
     oldest_queued_seconds: float
+    unclaimable: int = 0
+    approvals_pending: int = 0
+    oldest_approval_seconds: float = 0.0

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from app.agents import Agent, AgentVersion
 from app.events import AnyEvent, RunEvent
-from app.ids import RunId, TenantId, WorkerId
+from app.ids import ApprovalId, RunId, TenantId, WorkerId
+from app.ports.desk import Approval, ApprovalTx, Swept
 from app.ports.records import (
     Adopted,
     CancelWish,
@@ -21,7 +22,9 @@ from app.ports.records import (
     Snapshot,
     StoredEventRow,
 )
+from app.ports.retention import TenantSettings
 from app.ports.sessions import ArtifactStore, SessionTx
+from app.ports.webhooks import WebhookTx
 
 
 class WorkStore(ArtifactStore, Protocol):
@@ -30,12 +33,19 @@ class WorkStore(ArtifactStore, Protocol):
     A run below another one is never queued, and has no lease of its own: who holds its root holds it.
     """
 
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
         """Takes up to ``limit`` queued runs, raising each one's fence by one and setting its state to running.
 
         Two callers never get the same run. The tenant served longest ago comes first, then priority, then age. A run
-        whose session is busy with an earlier one is left out until that has ended.
+        whose session is busy with an earlier one is left out until that has ended, and so is one that needs what is not
+        in ``has`` (None: the worker has everything). A tenant gets no more running runs than it may have at once.
         """
+        ...
+
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
+        """Says that the worker is alive and what it has; forgotten after a while without it."""
         ...
 
     async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
@@ -81,8 +91,17 @@ class WorkStore(ArtifactStore, Protocol):
         """Queues every run whose lease has lapsed, counting a recovery each, and writes no event. Returns how many."""
         ...
 
+    async def sweep_waiting(self) -> Swept:
+        """Closes questions whose time is over, and queues suspended runs that nothing keeps waiting: every question
+        answered, expired or withdrawn, a cancel asked for, or a deadline passed, their own or one below them."""
+        ...
 
-class TenantTx(SessionTx, Protocol):
+    async def find_approval(self, tenant_id: TenantId, approval_id: ApprovalId) -> Approval | None:
+        """The question as it stands now."""
+        ...
+
+
+class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
     """One transaction of one tenant: row-level security holds below, and another tenant's rows don't exist."""
 
     tenant_id: TenantId
@@ -133,8 +152,26 @@ class TenantTx(SessionTx, Protocol):
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
         """Writes the wish on a run that is not terminal (the first one stays). None when there is no such run.
 
-        A suspended run is queued by it, and so is the suspended root of a run below it.
+        A suspended run is queued by it, and so is the suspended root of a run below it. Open questions of the run and
+        of those below it are cancelled.
         """
+        ...
+
+    async def find_resumed(self, run_id: RunId) -> RunId | None:
+        """The run that goes on from this one, where there is one."""
+        ...
+
+    async def logs_before(self, run_id: RunId) -> tuple[tuple[RunEvent, ...], ...]:
+        """The logs of the runs that this one goes on from, the first run's first, and its own last."""
+        ...
+
+    async def allows_self_approval(self) -> bool:
+        """Whether in this tenant those who asked for a run may approve its calls."""
+        ...
+
+    async def erase_run(self, run_id: RunId) -> bool:
+        """Erases a run and those below it, with all that is kept of them. False, and nothing is erased, while it has
+        not ended."""
         ...
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
@@ -162,7 +199,7 @@ class KeyStore(Protocol):
         ...
 
 
-class AdminStore(Protocol):
+class AdminStore(TenantSettings, Protocol):
     """The operator's side: tenants and keys."""
 
     async def ensure_tenant(self, name: str) -> TenantId:

@@ -98,7 +98,8 @@ class Tool:
     ``call`` takes arguments that have passed the schema. It returns the text that the model reads, and raises for a
     failure. ``timeout_seconds``: after it the loop stops waiting (None: the run's own deadline only).
     ``parallel_safe``: calls of it may be out together with calls of others that are. ``needs_approval``: no call of it
-    goes out before a person allowed it, whatever an agent says. Raises ConfigurationError for a timeout that is none.
+    goes out before a person allowed it, whatever an agent says. ``showable`` names the arguments whose values may be
+    shown to whoever is asked. Raises ConfigurationError for a timeout that is none.
     """
 
     declaration: ToolDeclaration
@@ -107,6 +108,7 @@ class Tool:
     timeout_seconds: float | None = None
     parallel_safe: bool = False
     needs_approval: bool = False
+    showable: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seconds = self.timeout_seconds

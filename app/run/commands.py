@@ -34,6 +34,13 @@ class RequestApproval:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RequestOutcome:
+    """Put the question what became of a call that went out: nobody knows, and it may not be made again unasked."""
+
+    call_id: CallId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AskApproval:
     """Wait for a person's answer about one call."""
 
@@ -86,6 +93,7 @@ Command = (
     | CallModel
     | ClearTurn
     | RequestApproval
+    | RequestOutcome
     | AskApproval
     | Suspend
     | DispatchTool

@@ -108,7 +108,8 @@ def _record_end(spec: RunSpec, state: State, stop: AnyEvent) -> Record:
 
 def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
     nothing_went_out = all(progress.dispatches == 0 for progress in state.calls)
-    if nothing_went_out and not state.turn_cleared:
+    # Where a person changed arguments the turn is judged anew, once every question was answered.
+    if nothing_went_out and not state.turn_cleared and not state.pending_approvals:
         refused = refuse_turn(spec, state, situation.shared)
         if refused:
             return Record(events=refused)
@@ -123,7 +124,7 @@ def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
     if is_orphaned(state, progress):
         settled = settle_orphan(spec, state, progress)
         if settled is not None:
-            return Record(events=(settled,))
+            return settled
     elif progress.status is CallStatus.DISPATCHED:
         raise AssertionError(f"{progress.call.call_id} is out under this claim and has brought no outcome")
     refusal = refuse_dispatch(spec, state, progress, situation.shared)

@@ -1,9 +1,8 @@
 """State is ``fold(log)`` (promise 1). An event changes the phase by the table, and the rest of the state here."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING
 
 from app.conversation import NOT_MADE, OUTCOME_UNKNOWN, Message, Role, ToolCall, Usage, UsageSource
 from app.conversation.answers import unwrap_fence
@@ -39,10 +38,10 @@ from app.events import (
     ToolResult,
     TurnCleared,
 )
-from app.ids import CallId
 from app.policy import Effect, call_signature
 from app.policy.prices import EXACT
 from app.run.blame import cause_of
+from app.run.moves import clear, move_approval, update_call
 from app.run.state import CallProgress, CallStatus, Phase, State, signature_of
 from app.run.transitions import IllegalEvent, label_of, next_phase
 
@@ -99,9 +98,9 @@ def _apply(state: State, body: AnyEvent, at: float) -> State:
         case AttemptFailed():
             return _fail_attempt(state, body, at)
         case TurnCleared():
-            return _clear(state, body)
+            return clear(state, body)
         case ApprovalRequired() | ApprovalGranted() | ApprovalDenied():
-            return _move_approval(state, body, at)
+            return move_approval(state, body, at)
         case RepairRequested():
             return _begin_repair(state, body)
         case _:
@@ -211,6 +210,7 @@ def _hand_over(state: State, body: AgentTransfer) -> State:
         turn_cleared=False,
         attempts=0,
         failures=0,
+        model=None,
         routed_to=None,
         backoff_until=None,
     )
@@ -265,22 +265,7 @@ def _fail_attempt(state: State, body: AttemptFailed, at: float) -> State:
         )
     if body.call_id is None or body.delay_seconds is None:
         return moved
-    return _update_call(moved, body, status=CallStatus.WAITING)
-
-
-def _clear(state: State, body: TurnCleared) -> State:
-    """The arguments that will go out are those that were cleared; the transcript shows the same."""
-    cleared = {call.call_id: call.arguments for call in body.calls}
-
-    def as_cleared(call: ToolCall) -> ToolCall:
-        if call.call_id not in cleared:
-            return call
-        return call.model_copy(update={"arguments": cleared[call.call_id], "raw_arguments": None})
-
-    calls = tuple(replace(progress, call=as_cleared(progress.call)) for progress in state.calls)
-    said = state.turns[-1]
-    said = said.model_copy(update={"tool_calls": tuple(as_cleared(call) for call in said.tool_calls)})
-    return evolve(state, turn_cleared=True, calls=calls, turns=state.turns.with_end(len(state.turns) - 1, said))
+    return update_call(moved, body, status=CallStatus.WAITING)
 
 
 def _begin_repair(state: State, body: RepairRequested) -> State:
@@ -293,29 +278,8 @@ def _begin_repair(state: State, body: RepairRequested) -> State:
     return evolve(moved, turns=state.turns.plus(told), attempts=0, answer=None)
 
 
-def _move_approval(state: State, body: ApprovalRequired | ApprovalGranted | ApprovalDenied, at: float) -> State:
-    match body:
-        case ApprovalRequired():
-            return _update_call(
-                state,
-                body,
-                needs_approval=True,
-                approval_id=body.approval_id,
-                approval_reason=body.detail,
-                asked_at=at,
-                expires_at=body.expires_at,
-                approved=False,
-            )
-        case ApprovalGranted():
-            return _update_call(state, body, approved=True)
-        case ApprovalDenied():
-            return _update_call(state, body, approval_id=None)
-        case _:
-            assert_never(body)
-
-
 def _dispatch(state: State, body: ToolCalled) -> State:
-    moved = _update_call(
+    moved = update_call(
         state,
         body,
         status=CallStatus.DISPATCHED,
@@ -341,7 +305,7 @@ def _dispatch(state: State, body: ToolCalled) -> State:
 
 def _take_result(state: State, body: ToolResult) -> State:
     """A result, and what it asks for when the turn is through."""
-    asked = _update_call(
+    asked = update_call(
         state,
         body,
         transfer_to=body.actions.transfer_to_agent,
@@ -361,20 +325,8 @@ def _take_result(state: State, body: ToolResult) -> State:
 def _settle(state: State, body: ToolResult | ToolFailed | ToolRefused | ToolIndeterminate, content: str) -> State:
     """The model reads the results in the order of its calls, whichever came first."""
     result = Message(role=Role.TOOL, content=content, call_id=body.call_id, name=body.name)
-    moved = _update_call(state, body, status=CallStatus.SETTLED, approval_id=None, approved=False)
+    moved = update_call(state, body, status=CallStatus.SETTLED, approval_id=None, approved=False)
     ids = [progress.call.call_id for progress in state.calls]
     after = state.calls[ids.index(body.call_id) + 1 :]
     place = len(state.turns) - sum(progress.status is CallStatus.SETTLED for progress in after)
     return evolve(moved, turns=state.turns.with_end(place, result, *state.turns[place:]))
-
-
-def _update_call(state: State, body: AnyEvent, **changes: Any) -> State:
-    """One call of the newest turn moves on. A call that is not in it, or that has its outcome, moves nowhere."""
-    call_id: CallId | None = getattr(body, "call_id", None)
-    if call_id not in {progress.call.call_id for progress in state.open_calls}:
-        raise IllegalEvent(state.phase, f"{label_of(body)} of {call_id}, which is not open")
-
-    def update(progress: CallProgress) -> CallProgress:
-        return progress if progress.call.call_id != call_id else replace(progress, **changes)
-
-    return evolve(state, calls=tuple(update(progress) for progress in state.calls))

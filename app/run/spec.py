@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.agents import Agent
-from app.policy import BudgetLimits, Deadline, Effect, Scope
+from app.ids import CallId
+from app.policy import BudgetLimits, Deadline, Effect, Outcome, Scope
 
 CheckArguments = Callable[[str, dict[str, Any]], Sequence[str]]
 CheckOutput = Callable[[str], Sequence[str]]
@@ -19,7 +20,7 @@ class RunSpec:
     the tool's schema; ``check_output`` likewise of an answer, None where any text is one. ``gates_dispatch``: a hook
     wants to be asked before calls go out. ``approved_by_people``: tools of which no call goes out unasked.
     ``parallel_safe``: tools whose calls may be out together. ``route``: the models that a router named, the first
-    choice first.
+    choice first. ``resolutions`` say what became of calls that an earlier run, from which this one goes on, left open.
 
     ``team`` holds the same for the other agents that the run can be under, by name; ``above`` names those above this
     one in the team, the root first.
@@ -38,6 +39,7 @@ class RunSpec:
     approved_by_people: frozenset[str] = frozenset()
     parallel_safe: frozenset[str] = frozenset()
     route: tuple[str, ...] = ()
+    resolutions: Mapping[CallId, Outcome] = field(default_factory=dict)
     team: Mapping[str, "RunSpec"] = field(default_factory=dict)
     above: tuple[str, ...] = ()
 

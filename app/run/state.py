@@ -11,7 +11,7 @@ from rpds import HashTrieMap
 from app.conversation import Message, ToolCall, Usage
 from app.events import Terminated
 from app.ids import ApprovalId, CallId, RunId
-from app.policy import call_signature
+from app.policy import ApprovalKind, call_signature
 from app.run.causes import Cause
 from app.run.sequence import Appended
 
@@ -48,10 +48,12 @@ class CallProgress:
     """One call of the newest turn. ``fence`` is the claim under which it was last dispatched. ``signature`` is of the
     request as the model made it, None where it was no JSON: by it repetitions are counted, whatever a hook rewrites.
 
-    ``approval_id`` names the newest question to a person about it and ``approved`` the grant, which is good for one
-    dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands. ``child_run_id`` is the run of
-    the sub-agent that it calls. ``transfer_to`` is the agent that its result asks for (``escalates``: because that one
-    is above), ``answer`` the result where it is the run's answer."""
+    ``approval_id`` names the newest question to a person about it, ``asked`` what the question is, and ``approved`` the
+    grant, which is good for one dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands,
+    ``asked_digest`` tells the arguments that it is about, and ``asked_flagged`` whether the run had read what looks
+    like an instruction. ``child_run_id`` is the run of the sub-agent that it calls. ``transfer_to`` is the agent that
+    its result asks for (``escalates``: because that one is above), ``answer`` the result where it is the run's
+    answer."""
 
     call: ToolCall
     signature: str | None = None
@@ -60,6 +62,9 @@ class CallProgress:
     fence: int = 0
     needs_approval: bool = False
     approval_id: ApprovalId | None = None
+    asked: ApprovalKind = ApprovalKind.CALL
+    asked_digest: str = ""
+    asked_flagged: bool = False
     approval_reason: str = ""
     asked_at: float = 0.0
     expires_at: float | None = None

@@ -63,7 +63,8 @@ def _alive(phase: Phase, moves: Mapping[str, Phase]) -> Mapping[str, Phase]:
 
 TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
     Phase.NEW: {"run_queued": Phase.QUEUED},
-    Phase.QUEUED: {"run_started": Phase.READY},
+    # A run that goes on from an earlier one begins in the middle of a turn, with what that one left open.
+    Phase.QUEUED: {"run_started": Phase.READY, "run_resumed": Phase.ACTING},
     Phase.READY: _alive(
         Phase.READY,
         {

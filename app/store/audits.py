@@ -68,6 +68,32 @@ AUDITS: Final[Mapping[str, str]] = {
             AND NOT EXISTS (
                 SELECT FROM runs e WHERE e.tenant_id = r.tenant_id AND e.session_id = r.session_id
                     AND e.session_seq < r.session_seq AND e.state IN ('queued', 'running', 'suspended'))""",
+    "an open question is of a run that goes on, and so does its root": """
+        SELECT a.run_id FROM approvals a
+        LEFT JOIN runs r ON r.tenant_id = a.tenant_id AND r.run_id = a.run_id
+        LEFT JOIN runs o ON o.tenant_id = a.tenant_id AND o.run_id = a.root_run_id
+        WHERE a.status = 'pending' AND (coalesce(r.state, '') NOT IN ('queued', 'running', 'suspended')
+            OR coalesce(o.state, '') NOT IN ('queued', 'running', 'suspended'))""",
+    "a suspended root has an open question": """
+        SELECT r.run_id FROM runs r WHERE r.state = 'suspended' AND r.parent_run_id IS NULL AND NOT EXISTS (
+            SELECT FROM approvals a
+            WHERE a.tenant_id = r.tenant_id AND a.root_run_id = r.run_id AND a.status = 'pending')""",
+    "a question was put by an event of its run": """
+        SELECT a.run_id FROM approvals a GROUP BY a.tenant_id, a.run_id HAVING count(*) > (
+            SELECT count(*) FROM runs r JOIN events e USING (tenant_id, run_day, run_id)
+            WHERE r.tenant_id = a.tenant_id AND r.run_id = a.run_id AND e.kind = 'approval_required')""",
+    "no run was granted more calls than people have approved": """
+        SELECT a.run_id FROM approvals a GROUP BY a.tenant_id, a.run_id
+        HAVING count(*) FILTER (WHERE a.status = 'approved') < (
+            SELECT count(*) FROM runs r JOIN events e USING (tenant_id, run_day, run_id)
+            WHERE r.tenant_id = a.tenant_id AND r.run_id = a.run_id AND e.kind = 'approval_granted')""",
+    "readers were told of the status of every question": """
+        SELECT a.run_id FROM approvals a WHERE NOT EXISTS (
+            SELECT FROM approval_changes c
+            WHERE c.tenant_id = a.tenant_id AND c.approval_id = a.approval_id AND c.status = a.status)""",
+    "a run that was gone on from has ended": """
+        SELECT e.run_id FROM runs r JOIN runs e ON e.tenant_id = r.tenant_id AND e.run_id = r.resumes
+        WHERE e.state IN ('queued', 'running', 'suspended')""",
 }
 
 _SEES_ALL: Final = """

@@ -9,7 +9,10 @@ from app.ports.records import Snapshot
 from app.store.database import Database
 from app.store.migrate import head_revision
 
-_GAUGES: Final = "SELECT state, runs, oldest_seconds FROM deployment_gauges()"
+_GAUGES: Final = """
+    SELECT g.state, g.runs, g.oldest_seconds, w.unclaimable, w.approvals_pending, w.oldest_approval_seconds
+    FROM deployment_gauges() g CROSS JOIN deployment_waits() w
+"""
 _REVISION: Final = "SELECT version_num FROM alembic_version"
 
 
@@ -25,6 +28,9 @@ class PostgresGauges:
         return Snapshot(
             runs_by_state={row["state"]: row["runs"] for row in rows},
             oldest_queued_seconds=max(row["oldest_seconds"] for row in rows),
+            unclaimable=rows[0]["unclaimable"],
+            approvals_pending=rows[0]["approvals_pending"],
+            oldest_approval_seconds=rows[0]["oldest_approval_seconds"],
         )
 
     async def check(self) -> str | None:

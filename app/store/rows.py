@@ -1,8 +1,9 @@
 """Rows to records and back. JSON is stored as ASCII text, which holds U+0000 as JSON's own escape."""
 
 import datetime
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -10,9 +11,9 @@ from pydantic import TypeAdapter
 
 from app.agents import Agent
 from app.conversation import Message, Usage, UsageSource
-from app.events import RunState, encode_event
-from app.ids import AgentName, RunId, SessionId, TenantId
-from app.policy import BudgetLimits, ResolvedBudget, Scope
+from app.events import RunEvent, RunState, decode_event, encode_event
+from app.ids import AgentName, CallId, RunId, SessionId, TenantId
+from app.policy import BudgetLimits, Outcome, ResolvedBudget, Scope
 from app.ports.records import CancelWish, ChildSpend, NewRun, RunContextInput, RunRecord
 from app.store.tables import runs
 from app.store.types import EscapedText, escape_optional, escape_text, unescape_optional, unescape_text
@@ -122,6 +123,26 @@ def dump_team(team: Mapping[str, int] | None) -> str | None:
     return None if team is None else dump_json(dict(team))
 
 
+def new_root_columns(run: NewRun) -> tuple[Any, ...]:
+    """What submit_run alone is told of a run, in its order, behind ``new_run_columns``."""
+    return (
+        run.session_id,
+        dump_team(run.team),
+        [escape_text(name) for name in sorted(run.needs)],
+        run.resumes,
+        run.first_run_id,
+        dump_resolutions(run.resolutions),
+    )
+
+
+def dump_resolutions(resolutions: Mapping[CallId, Outcome]) -> str | None:
+    return dump_json({call_id: outcome.value for call_id, outcome in resolutions.items()}) if resolutions else None
+
+
+def load_resolutions(text: str | None) -> dict[CallId, Outcome]:
+    return {CallId(call_id): Outcome(outcome) for call_id, outcome in json.loads(text or "{}").items()}
+
+
 def to_instant(at: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(at, tz=datetime.UTC)
 
@@ -186,7 +207,27 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         depth=row["depth"],
         path=tuple(row["path"] or (row["agent"],)),
         team=None if row["team"] is None else json.loads(row["team"]),
+        resumes=None if row["resumes"] is None else RunId(row["resumes"]),
+        first_run_id=None if row["first_run_id"] is None else RunId(row["first_run_id"]),
+        resolutions=load_resolutions(row["resolutions"]),
     )
+
+
+def to_event(row: Mapping[str, Any]) -> RunEvent:
+    """A row of events, with its run's id."""
+    return RunEvent(
+        run_id=RunId(row["run_id"]),
+        seq=row["seq"],
+        at=row["at"].timestamp(),
+        body=decode_event(row["kind"], row["payload"]),
+        payload=row["payload"],
+    )
+
+
+def to_logs(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[RunEvent, ...], ...]:
+    """The logs of several runs, in the order in which these rows tell them, one after the other."""
+    events = map(to_event, rows)
+    return tuple(tuple(log) for _, log in itertools.groupby(events, key=lambda event: event.run_id))
 
 
 def to_children(text: str | None) -> tuple[ChildSpend, ...]:

@@ -9,6 +9,7 @@ import asyncpg
 from app.ids import RunId, SessionId
 from app.ports.records import CancelWish
 from app.ports.sessions import NewSession, SessionFilter, SessionMessage, SessionRecord
+from app.store.approvals import CLOSE_QUESTIONS
 from app.store.rows import dump_json, dump_state, load_messages, load_state, to_instant
 from app.store.transaction import TenantTransaction
 from app.store.types import escape_optional, escape_text, unescape_optional
@@ -38,7 +39,7 @@ _STATES: Final = """
 """
 _MESSAGES: Final = """
     SELECT session_seq, run_id, messages, created_at FROM session_items
-    WHERE tenant_id = $1 AND session_id = $2 AND session_seq >= $3 ORDER BY session_seq LIMIT $4
+    WHERE tenant_id = $1 AND session_id = $2 AND session_seq >= $3 AND messages <> '[]' ORDER BY session_seq LIMIT $4
 """
 _OPEN: Final = f"""
     SELECT run_id FROM runs WHERE tenant_id = $1 AND session_id = $2 AND {_IS_OPEN} ORDER BY session_seq
@@ -47,7 +48,7 @@ _INTERRUPT: Final = f"""
     UPDATE runs SET cancel_requested_at = clock_timestamp(), cancel_reason = $3, cancel_requested_by = $4,
         queued_at = CASE WHEN state = 'suspended' THEN clock_timestamp() ELSE queued_at END,
         state = CASE WHEN state = 'suspended' THEN 'queued' ELSE state END
-    WHERE tenant_id = $1 AND session_id = $2 AND {_IS_OPEN} AND cancel_requested_at IS NULL
+    WHERE tenant_id = $1 AND session_id = $2 AND {_IS_OPEN} AND cancel_requested_at IS NULL RETURNING run_id
 """  # noqa: S608 - a constant
 _ERASE: Final = "SELECT erase_session($1, $2) AS erased"
 
@@ -111,7 +112,7 @@ class SessionTables(TenantTransaction):
         self, session_id: SessionId, *, limit: int, after: tuple[int, int] | None
     ) -> Sequence[SessionMessage]:
         position = (0, 0) if after is None else after
-        # Each item holds a message at least, and of the first one all may have been read.
+        # Each of these items holds a message at least, and of the first one all may have been read.
         rows = await self._fetch(_MESSAGES, self.tenant_id, session_id, position[0], limit + 1)
         messages = [
             SessionMessage(
@@ -133,7 +134,8 @@ class SessionTables(TenantTransaction):
     async def interrupt_session(self, session_id: SessionId, wish: CancelWish) -> Sequence[RunId]:
         await self._fetch(_LOCK, self.tenant_id, session_id)
         reason, requested_by = escape_optional(wish.reason), escape_optional(wish.requested_by)
-        await self._fetch(_INTERRUPT, self.tenant_id, session_id, reason, requested_by)
+        ending = await self._fetch(_INTERRUPT, self.tenant_id, session_id, reason, requested_by)
+        await self._fetch(CLOSE_QUESTIONS, self.tenant_id, [row["run_id"] for row in ending])
         return await self.session_runs_open(session_id)
 
     async def erase_session(self, session_id: SessionId) -> bool:

@@ -3,20 +3,16 @@
 Every table that grows has ``tenant_id`` first in its primary key, so the schema can be distributed by tenant.
 """
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
     Date,
-    DateTime,
     ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Numeric,
     PrimaryKeyConstraint,
     Sequence,
@@ -29,36 +25,37 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.events import RunState
+from app.store import tables_approvals, tables_retention, tables_webhooks
+from app.store.schema import ID, INSTANT, NOW, XID, metadata
 from app.store.types import EscapedText
 
-metadata: Final = MetaData()
-
-# Bytes, whatever the server's locale.
-_ID: Final = Text(collation="C")
-_INSTANT: Final = DateTime(timezone=True)
-_NOW: Final = text("clock_timestamp()")
+__all__ = ["metadata", "runs", "tables_approvals", "tables_retention", "tables_webhooks"]
 
 tenants = Table(
     "tenants",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
     Column("name", EscapedText, nullable=False),
-    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
+    Column("created_at", INSTANT, nullable=False, server_default=NOW),
+    Column("max_running", Integer),
+    Column("allow_self_approval", Boolean, nullable=False, server_default=text("false")),
+    Column("retention", Text),
     PrimaryKeyConstraint("tenant_id", name="pk_tenants"),
     UniqueConstraint("name", name="uq_tenants_name"),
+    CheckConstraint("max_running >= 0", name="ck_tenants_max_running"),
 )
 
 keys = Table(
     "keys",
     metadata,
-    Column("key_id", _ID, nullable=False),
-    Column("tenant_id", _ID),
+    Column("key_id", ID, nullable=False),
+    Column("tenant_id", ID),
     Column("subject", EscapedText),
     Column("scopes", ARRAY(Text), nullable=False),
     Column("secret_hash", LargeBinary, nullable=False),
-    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
-    Column("expires_at", _INSTANT),
-    Column("revoked_at", _INSTANT),
+    Column("created_at", INSTANT, nullable=False, server_default=NOW),
+    Column("expires_at", INSTANT),
+    Column("revoked_at", INSTANT),
     PrimaryKeyConstraint("key_id", name="pk_keys"),
     UniqueConstraint("secret_hash", name="uq_keys_secret_hash"),
     ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"], name="fk_keys_tenant"),
@@ -67,8 +64,8 @@ keys = Table(
 agents = Table(
     "agents",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("name", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("name", ID, nullable=False),
     Column("newest_version", Integer, nullable=False),
     Column("retired", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("tenant_id", "name", name="pk_agents"),
@@ -77,30 +74,30 @@ agents = Table(
 agent_versions = Table(
     "agent_versions",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("name", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("name", ID, nullable=False),
     Column("version", Integer, nullable=False),
     Column("digest", Text, nullable=False),
     Column("definition", Text, nullable=False),
-    Column("created_at", _INSTANT, nullable=False, server_default=_NOW),
+    Column("created_at", INSTANT, nullable=False, server_default=NOW),
     PrimaryKeyConstraint("tenant_id", "name", "version", name="pk_agent_versions"),
 )
 
 runs = Table(
     "runs",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("run_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("run_id", ID, nullable=False),
     Column("run_day", Date, nullable=False),
-    Column("state", _ID, nullable=False),
-    Column("agent", _ID, nullable=False),
+    Column("state", ID, nullable=False),
+    Column("agent", ID, nullable=False),
     Column("agent_version", Integer, nullable=False),
     Column("input", Text, nullable=False),
     Column("context", Text, nullable=False),
     Column("caller", EscapedText),
     Column("subject", EscapedText),
     Column("model", EscapedText),
-    Column("deadline_at", _INSTANT),
+    Column("deadline_at", INSTANT),
     Column("budget", Text, nullable=False),
     Column("max_llm_calls", Integer, nullable=False),
     Column("priority", Integer, nullable=False),
@@ -116,30 +113,34 @@ runs = Table(
     Column("usage_source", Text, nullable=False, server_default=text("'provider'")),
     Column("model_calls", Integer, nullable=False, server_default=text("0")),
     Column("tool_calls", Integer, nullable=False, server_default=text("0")),
-    Column("cancel_requested_at", _INSTANT),
+    Column("cancel_requested_at", INSTANT),
     Column("cancel_reason", EscapedText),
     Column("cancel_requested_by", EscapedText),
-    Column("created_at", _INSTANT, nullable=False),
-    Column("queued_at", _INSTANT, nullable=False),
-    Column("started_at", _INSTANT),
-    Column("ended_at", _INSTANT),
+    Column("created_at", INSTANT, nullable=False),
+    Column("queued_at", INSTANT, nullable=False),
+    Column("started_at", INSTANT),
+    Column("ended_at", INSTANT),
     Column("last_seq", Integer, nullable=False, server_default=text("0")),
     Column("fence", BigInteger, nullable=False, server_default=text("0")),
     Column("worker_id", Text),
-    Column("lease_expires_at", _INSTANT),
+    Column("lease_expires_at", INSTANT),
     Column("recoveries", Integer, nullable=False, server_default=text("0")),
     Column("output_schema", Text),
     Column("cost", Numeric),
-    Column("session_id", _ID),
+    Column("session_id", ID),
     Column("session_seq", Integer),
     Column("blocked", Boolean, nullable=False, server_default=text("false")),
-    Column("parent_run_id", _ID),
-    Column("root_run_id", _ID),
+    Column("parent_run_id", ID),
+    Column("root_run_id", ID),
     Column("depth", Integer, nullable=False, server_default=text("0")),
     Column("path", ARRAY(Text)),
     Column("team", Text),
     Column("iterations", Integer, nullable=False, server_default=text("0")),
-    Column("state_owner", _ID),
+    Column("state_owner", ID),
+    Column("lane", ID, nullable=False, server_default=text("''")),
+    Column("resumes", ID),
+    Column("first_run_id", ID),
+    Column("resolutions", Text),
     PrimaryKeyConstraint("tenant_id", "run_id", name="pk_runs"),
     CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in RunState)})", name="ck_runs_state"),
     postgresql_with={"fillfactor": 70},
@@ -148,6 +149,7 @@ Index("ix_runs_newest", runs.c.tenant_id, runs.c.created_at.desc(), runs.c.run_i
 Index(
     "ix_runs_queued",
     runs.c.tenant_id,
+    runs.c.lane,
     runs.c.priority.desc(),
     runs.c.created_at,
     runs.c.run_id,
@@ -175,15 +177,23 @@ Index(
     runs.c.session_seq,
     postgresql_where=text("session_id IS NOT NULL AND state IN ('queued', 'running', 'suspended')"),
 )
+Index("uq_runs_resumes", runs.c.tenant_id, runs.c.resumes, unique=True, postgresql_where=text("resumes IS NOT NULL"))
 Index("ix_runs_parent", runs.c.tenant_id, runs.c.parent_run_id, postgresql_where=text("parent_run_id IS NOT NULL"))
+Index(
+    "ix_runs_ended",
+    runs.c.tenant_id,
+    runs.c.ended_at,
+    runs.c.run_id,
+    postgresql_where=text("ended_at IS NOT NULL AND session_id IS NULL AND parent_run_id IS NULL"),
+)
 
 run_metadata = Table(
     "run_metadata",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
     Column("key", EscapedText, nullable=False),
     Column("value", EscapedText, nullable=False),
-    Column("run_id", _ID, nullable=False),
+    Column("run_id", ID, nullable=False),
     PrimaryKeyConstraint("tenant_id", "key", "value", "run_id", name="pk_run_metadata"),
 )
 Index("ix_run_metadata_run", run_metadata.c.tenant_id, run_metadata.c.run_id)
@@ -191,10 +201,27 @@ Index("ix_run_metadata_run", run_metadata.c.tenant_id, run_metadata.c.run_id)
 tenant_queue = Table(
     "tenant_queue",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
     Column("virtual_time", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("tenant_id", name="pk_tenant_queue"),
     postgresql_with={"fillfactor": 50},
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("lane", ID, nullable=False),
+    Column("names", ARRAY(Text), nullable=False),
+    PrimaryKeyConstraint("lane", name="pk_lanes"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker_id", ID, nullable=False),
+    Column("names", ARRAY(Text), nullable=False),
+    Column("seen_at", INSTANT, nullable=False),
+    PrimaryKeyConstraint("worker_id", name="pk_workers"),
 )
 
 claim_turns = Sequence("claim_turns", metadata=metadata, start=1024, increment=1024, data_type=BigInteger)
@@ -202,14 +229,14 @@ claim_turns = Sequence("claim_turns", metadata=metadata, start=1024, increment=1
 events = Table(
     "events",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
     Column("run_day", Date, nullable=False),
-    Column("run_id", _ID, nullable=False),
+    Column("run_id", ID, nullable=False),
     Column("seq", Integer, nullable=False),
-    Column("kind", _ID, nullable=False),
-    Column("at", _INSTANT, nullable=False),
+    Column("kind", ID, nullable=False),
+    Column("at", INSTANT, nullable=False),
     Column("fence", BigInteger, nullable=False),
-    Column("xid", BigInteger, nullable=False, server_default=text("((pg_current_xact_id())::text)::bigint")),
+    Column("xid", BigInteger, nullable=False, server_default=XID),
     Column("payload", Text, nullable=False),
     PrimaryKeyConstraint("tenant_id", "run_day", "run_id", "seq", name="pk_events"),
     postgresql_partition_by="RANGE (run_day)",
@@ -226,11 +253,11 @@ Index(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("key_digest", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("key_digest", ID, nullable=False),
     Column("body_digest", Text, nullable=False),
-    Column("run_id", _ID),
-    Column("created_at", _INSTANT, nullable=False),
+    Column("run_id", ID),
+    Column("created_at", INSTANT, nullable=False),
     PrimaryKeyConstraint("tenant_id", "key_digest", name="pk_idempotency_keys"),
 )
 Index("ix_idempotency_keys_age", idempotency_keys.c.created_at)
@@ -238,16 +265,16 @@ Index("ix_idempotency_keys_age", idempotency_keys.c.created_at)
 sessions = Table(
     "sessions",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("session_id", _ID, nullable=False),
-    Column("agent", _ID),
+    Column("tenant_id", ID, nullable=False),
+    Column("session_id", ID, nullable=False),
+    Column("agent", ID),
     Column("caller", EscapedText),
     Column("title", EscapedText),
     Column("metadata", Text, nullable=False),
-    Column("last_agent", _ID),
+    Column("last_agent", ID),
     Column("last_seq", Integer, nullable=False, server_default=text("0")),
-    Column("created_at", _INSTANT, nullable=False),
-    Column("updated_at", _INSTANT, nullable=False),
+    Column("created_at", INSTANT, nullable=False),
+    Column("updated_at", INSTANT, nullable=False),
     PrimaryKeyConstraint("tenant_id", "session_id", name="pk_sessions"),
     postgresql_with={"fillfactor": 70},
 )
@@ -265,20 +292,20 @@ for _filter in (sessions.c.caller, sessions.c.agent):
 session_items = Table(
     "session_items",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("session_id", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("session_id", ID, nullable=False),
     Column("session_seq", Integer, nullable=False),
-    Column("run_id", _ID, nullable=False),
+    Column("run_id", ID, nullable=False),
     Column("messages", Text, nullable=False),
-    Column("created_at", _INSTANT, nullable=False),
+    Column("created_at", INSTANT, nullable=False),
     PrimaryKeyConstraint("tenant_id", "session_id", "session_seq", name="pk_session_items"),
 )
 
 state_entries = Table(
     "state_entries",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("scope", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("scope", ID, nullable=False),
     Column("owner", EscapedText(collation="C"), nullable=False),
     Column("key_digest", LargeBinary, nullable=False),
     Column("key", EscapedText, nullable=False),
@@ -291,15 +318,15 @@ state_entries = Table(
 artifacts = Table(
     "artifacts",
     metadata,
-    Column("tenant_id", _ID, nullable=False),
-    Column("session_id", _ID, nullable=False),
-    Column("name", _ID, nullable=False),
+    Column("tenant_id", ID, nullable=False),
+    Column("session_id", ID, nullable=False),
+    Column("name", ID, nullable=False),
     Column("version", Integer, nullable=False),
     Column("content_type", EscapedText, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("data", LargeBinary, nullable=False),
-    Column("created_at", _INSTANT, nullable=False),
-    Column("run_id", _ID),
+    Column("created_at", INSTANT, nullable=False),
+    Column("run_id", ID),
     PrimaryKeyConstraint("tenant_id", "session_id", "name", "version", name="pk_artifacts"),
 )

@@ -6,20 +6,34 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
+from app.events import RunEvent
 from app.ids import RunId, TenantId
 from app.ports.records import CancelWish, NewRun, RememberedAnswer, RunFilter, RunRecord, StoredEventRow
 from app.store.agents import AgentTables
+from app.store.approvals import CLOSE_QUESTIONS, ApprovalTables
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
-from app.store.rows import dump_json, dump_team, new_run_columns, to_instant, to_run_record
+from app.store.retention import RetentionTables
+from app.store.rows import dump_json, new_root_columns, new_run_columns, to_instant, to_logs, to_run_record
 from app.store.sessions import SessionTables
 from app.store.types import escape_optional, escape_text
+from app.store.webhooks import WebhookTables
 
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
 _SUBMIT: Final = (
     "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
-    " $20)"
+    " $20, $21, $22, $23, $24)"
 )
+_FIND_RESUMED: Final = "SELECT run_id FROM runs WHERE tenant_id = $1 AND resumes = $2"
+# The day leads to the one partition that holds a run's log.
+_LOGS: Final = """
+    SELECT o.place, e.run_id, e.seq, e.kind, e.at, e.payload
+    FROM unnest(runs_before($1, $2) || $2::text) WITH ORDINALITY AS o (run_id, place)
+    JOIN runs r ON r.tenant_id = $1 AND r.run_id = o.run_id
+    JOIN events e ON e.tenant_id = $1 AND e.run_day = r.run_day AND e.run_id = r.run_id
+    ORDER BY o.place, e.seq
+"""
+_SELF_APPROVAL: Final = "SELECT allow_self_approval FROM tenants WHERE tenant_id = $1"
 _GET_RUN: Final = "SELECT * FROM runs WHERE tenant_id = $1 AND run_id = $2"
 # Those that wait for a worker and those that wait for their session lie in different indexes.
 _COUNT_QUEUED: Final = """
@@ -42,6 +56,7 @@ _CANCEL: Final = """
         state = CASE WHEN state = 'suspended' THEN 'queued' ELSE state END
     WHERE tenant_id = $1 AND run_id = $2 AND state IN ('queued', 'running', 'suspended')
         AND cancel_requested_at IS NULL AND parent_run_id IS NULL
+    RETURNING run_id
 """
 # The root is locked before the run below it, as everywhere.
 _LOCK_ROOT: Final = "SELECT FROM runs WHERE tenant_id = $1 AND run_id = $2 FOR NO KEY UPDATE"
@@ -53,6 +68,17 @@ _CANCEL_BELOW: Final = """
     )
     UPDATE runs SET state = 'queued', queued_at = clock_timestamp()
     WHERE tenant_id = $1 AND run_id = $2 AND state = 'suspended' AND EXISTS (SELECT FROM wished)
+"""
+# Nobody has to answer what is asked below a run that is to end.
+_CLOSE_BELOW: Final = """
+    WITH RECURSIVE below AS (
+        SELECT $2::text COLLATE "C" AS run_id
+        UNION ALL
+        SELECT r.run_id FROM below b JOIN runs r ON r.tenant_id = $1 AND r.parent_run_id = b.run_id
+    )
+    UPDATE approvals a SET status = 'cancelled', decided_at = clock_timestamp()
+    FROM below b WHERE a.tenant_id = $1 AND a.run_id = b.run_id AND a.status = 'pending' AND EXISTS (
+        SELECT FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.cancel_requested_at IS NOT NULL)
 """
 # Inserting waits for a request with this key that is being committed, which looking first would not.
 _TAKE_KEY: Final = """
@@ -80,7 +106,7 @@ class PostgresTenantStore:
             yield PostgresTenantTx(driver, tenant_id)
 
 
-class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables):
+class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables, ApprovalTables, WebhookTables, RetentionTables):
     """Satisfies ``ports.store.TenantTx``."""
 
     async def now(self) -> float:
@@ -89,16 +115,16 @@ class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables):
         return now
 
     async def insert_run(self, run: NewRun) -> RunRecord:
-        """Raises ValueError for a run without an agent's version, of another tenant or of an unknown session, and for
-        one below another run: that is adopted."""
+        """Raises ValueError for a run without an agent's version, of another tenant or of an unknown session, for one
+        that goes on from an unknown run or from one that was gone on from already, and for one below another run: that
+        is adopted."""
         if run.agent_version is None or run.tenant_id != self.tenant_id:
             raise ValueError("a stored run names its agent's version, and its own tenant")
         if run.parent_run_id is not None:
             raise ValueError("a run below another one is adopted by whoever drives that")
-        team = dump_team(run.team)
-        rows = await self._fetch(_SUBMIT, self.tenant_id, *new_run_columns(run), run.session_id, team)
+        rows = await self._fetch(_SUBMIT, self.tenant_id, *new_run_columns(run), *new_root_columns(run))
         if not rows:
-            raise ValueError(f"there is no session {run.session_id}")
+            raise ValueError(f"there is no session {run.session_id}, or no run {run.resumes} to go on from (any more)")
         return to_run_record(rows[0])
 
     async def get_run(self, run_id: RunId) -> RunRecord | None:
@@ -127,13 +153,26 @@ class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables):
         """A suspended run is queued by it: only a claim ends a run (promise 3). Of a run below another one the root
         is."""
         reason, requested_by = escape_optional(wish.reason), escape_optional(wish.requested_by)
-        await self._fetch(_CANCEL, self.tenant_id, run_id, reason, requested_by)
+        if await self._fetch(_CANCEL, self.tenant_id, run_id, reason, requested_by):
+            await self._fetch(CLOSE_QUESTIONS, self.tenant_id, [run_id])
         found = await self.get_run(run_id)
         if found is None or found.root_run_id is None:
             return found
         await self._fetch(_LOCK_ROOT, self.tenant_id, found.root_run_id)
         await self._fetch(_CANCEL_BELOW, self.tenant_id, found.root_run_id, run_id, reason, requested_by)
+        await self._fetch(_CLOSE_BELOW, self.tenant_id, run_id)
         return await self.get_run(run_id)
+
+    async def find_resumed(self, run_id: RunId) -> RunId | None:
+        rows = await self._fetch(_FIND_RESUMED, self.tenant_id, run_id)
+        return RunId(rows[0]["run_id"]) if rows else None
+
+    async def logs_before(self, run_id: RunId) -> tuple[tuple[RunEvent, ...], ...]:
+        return to_logs(await self._fetch(_LOGS, self.tenant_id, run_id))
+
+    async def allows_self_approval(self) -> bool:
+        rows = await self._fetch(_SELF_APPROVAL, self.tenant_id)
+        return bool(rows) and bool(rows[0]["allow_self_approval"])
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
         digest = _digest(route, subject, key)

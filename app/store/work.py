@@ -15,10 +15,12 @@ import asyncpg
 from app.agents import Agent, inline_team
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
-from app.ids import RunId, TenantId, WorkerId
+from app.ids import ApprovalId, RunId, TenantId, WorkerId
 from app.ports.clock import Clock
+from app.ports.desk import Approval, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
+from app.store.approvals import dump_closed, dump_questions, to_approval
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
 from app.store.rows import (
@@ -32,11 +34,12 @@ from app.store.rows import (
     new_run_columns,
     to_cancel_wish,
     to_children,
+    to_logs,
     to_run_record,
 )
 from app.store.types import escape_optional, escape_text, unescape_optional
 
-_CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3)"
+_CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3, $4)"
 _CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3)"
 _ADOPT: Final = (
     "SELECT * FROM adopt_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
@@ -44,12 +47,16 @@ _ADOPT: Final = (
 )
 _LOAD: Final = (
     "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
-    " l.history, l.last_agent, l.state_keys, l.state_values, l.children FROM load_run($1, $2, $3, $4) l"
+    " l.history, l.last_agent, l.state_keys, l.state_values, l.children, l.before_runs, l.before_seqs, l.before_kinds,"
+    " l.before_instants, l.before_payloads FROM load_run($1, $2, $3, $4) l"
 )
 _APPEND: Final = (
     "SELECT seq, at FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,"
-    " $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)"
+    " $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)"
 )
+_HELLO: Final = "SELECT hello_worker($1, $2)"
+_SWEEP: Final = "SELECT queued, tenant_ids, approval_ids FROM sweep_waiting_runs()"
+_FIND_APPROVAL: Final = "SELECT (f.approval).*, f.lapsed FROM find_approval($1, $2) f"
 _RENEW: Final = "SELECT run_id, cancelled, reason, requested_by FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
 _SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -68,15 +75,22 @@ class PostgresWorkStore:
         # is sent again with it, and the database tells what it stored the first time instead of storing it twice.
         self._last_seq: OrderedDict[tuple[RunId, int], int] = OrderedDict()
 
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        return await self._take(_CLAIM, worker_id, limit, lease_seconds)
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
+        return await self._take(_CLAIM, worker_id, limit, lease_seconds, None if has is None else _names(has))
+
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
+        await self._database.fetch(_HELLO, worker_id, _names(has))
 
     async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
         return await self._take(_CLAIM_ENDING, worker_id, limit, lease_seconds)
 
-    async def _take(self, statement: str, worker_id: WorkerId, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def _take(
+        self, statement: str, worker_id: WorkerId, limit: int, lease_seconds: float, *more: Any
+    ) -> Sequence[Claim]:
         asked_at = self._clock.monotonic()
-        rows = await self._database.fetch(statement, worker_id, limit, lease_seconds)
+        rows = await self._database.fetch(statement, worker_id, limit, lease_seconds, *more)
         return [
             Claim(
                 run_id=RunId(row["run_id"]),
@@ -137,6 +151,7 @@ class PostgresWorkStore:
             last_agent=row["last_agent"],
             session_state=load_state(row["state_keys"], row["state_values"]),
             children=to_children(row["children"]),
+            before=_load_before(row),
         )
 
     async def append_if_owner(
@@ -159,6 +174,8 @@ class PostgresWorkStore:
             *_summary(update),
             claim.root_run_id,
             *_leavings(update),
+            dump_questions(update.asked),
+            *dump_closed(update.closed),
         )
         if not rows:
             self._forget(claim)
@@ -238,6 +255,18 @@ class PostgresWorkStore:
         count: int = rows[0]["count"]
         return count
 
+    async def sweep_waiting(self) -> Swept:
+        [row] = await self._database.fetch(_SWEEP)
+        expired = zip(row["tenant_ids"] or (), row["approval_ids"] or (), strict=True)
+        return Swept(
+            queued=row["queued"],
+            expired=tuple((TenantId(tenant_id), ApprovalId(approval_id)) for tenant_id, approval_id in expired),
+        )
+
+    async def find_approval(self, tenant_id: TenantId, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._database.fetch(_FIND_APPROVAL, tenant_id, approval_id)
+        return to_approval(rows[0]) if rows else None
+
     def _remember(self, claim: Claim, seq: int) -> None:
         self._last_seq[(claim.run_id, claim.fence)] = seq
         if len(self._last_seq) > _LOGS_REMEMBERED:
@@ -264,6 +293,18 @@ def _find(agent: Agent, name: str) -> Agent | None:
         return agent
     below = (_find(entry.agent, name) for entry in agent.below if isinstance(entry.agent, Agent))
     return next((found for found in below if found is not None), None)
+
+
+def _load_before(row: Mapping[str, Any]) -> tuple[tuple[RunEvent, ...], ...]:
+    """The logs of the runs that the loaded one goes on from."""
+    names = ("run_id", "seq", "kind", "at", "payload")
+    columns = ("before_runs", "before_seqs", "before_kinds", "before_instants", "before_payloads")
+    told = zip(*(row[column] or () for column in columns), strict=True)
+    return to_logs(dict(zip(names, values, strict=True)) for values in told)
+
+
+def _names(has: frozenset[str]) -> list[str]:
+    return [escape_text(name) for name in sorted(has)]
 
 
 def _leavings(update: RunUpdate) -> tuple[Any, ...]:

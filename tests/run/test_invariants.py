@@ -27,7 +27,11 @@ def test_a_state_that_a_legal_log_folds_to_is_sound(phase: Phase) -> None:
         (Phase.ENDED, {"end": None}, "an end is recorded exactly in the ended phase"),
         (Phase.STOPPING, {"cause": None}, "a run that stops knows why"),
         (Phase.READY, {"cause": Cause(code="cancelled")}, "a run that is alive has no cause"),
-        (Phase.READY, {"calls": (CallProgress(call=_LOOK),)}, "open calls exist only while acting or after a stop"),
+        (
+            Phase.READY,
+            {"calls": (CallProgress(call=_LOOK),)},
+            "open calls exist only while acting or after a stop, or were taken over",
+        ),
         (Phase.ANSWERED, {"calls": (CallProgress(call=_LOOK),)}, "an answer stands only where no call is open"),
         (
             Phase.ACTING,

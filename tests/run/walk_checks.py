@@ -28,7 +28,7 @@ from app.events import (
     TurnCleared,
 )
 from app.ids import ApprovalId, CallId
-from app.policy import Effect
+from app.policy import Effect, Outcome
 from app.run import RunSpec
 from app.run.transitions import label_of
 from tests.run.walks import Walk
@@ -99,7 +99,7 @@ def sent_without_a_grant(walk: Walk) -> list[CallId]:
         match body:
             case ApprovalRequired():
                 asked.add(body.call_id)
-            case ApprovalGranted():
+            case ApprovalGranted(outcome=None | Outcome.RETRY):
                 grants[body.call_id] += 1
             case ToolCalled() if _goes_back(body):
                 pass

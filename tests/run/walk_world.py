@@ -13,6 +13,8 @@ from app.events import (
     Actions,
     AnyEvent,
     ApprovalDenied,
+    ApprovalGranted,
+    ApprovalRequired,
     ArtifactDelta,
     AttemptFailed,
     BudgetRefused,
@@ -27,13 +29,14 @@ from app.events import (
     SchemaViolation,
     StateDelta,
     ToolFailed,
+    ToolIndeterminate,
     ToolResult,
     ToolResultTruncated,
     TurnCleared,
     WorkOrphaned,
 )
 from app.ids import ApprovalId
-from app.policy import ApprovalDenial
+from app.policy import ApprovalDenial, ApprovalKind, Indeterminate, Outcome, arguments_digest
 from app.run import CallProgress, RunSpec, State
 from app.run.steps.calls import may_repeat
 from app.run.steps.routing import stand_in_for
@@ -60,6 +63,12 @@ Outcomes = tuple[AnyEvent, ...]
 
 _REWRITE: Final = HookRewrite(hook="redactor", point="before_tool_dispatch", before="0", after="1")
 _REDACTED: Final = GuardrailRedaction(guardrail="patterns", subject="output", before="0", after="1")
+# What ends a run while a person thinks.
+_STOPS: Final[tuple[tuple[int, Outcomes], ...]] = (
+    (1, (CancellationRequested(),)),
+    (1, (DeadlineExceeded(what="run"),)),
+    (1, (BudgetRefused(dimension="max_seconds", limit=1, used=1),)),
+)
 _ENDINGS: Final = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookRefusal)
 
 
@@ -67,8 +76,9 @@ class World:
     """Answers as it likes, but only as the shell could tell it. ``spec`` is what holds at the moment: the agent that
     the run is under."""
 
-    def __init__(self, random: Random, spec: RunSpec) -> None:
+    def __init__(self, random: Random, spec: RunSpec, *, prefix: str = "apr") -> None:
         self._random = random
+        self._prefix = prefix
         self.spec = spec
         self._questions = 0
 
@@ -174,11 +184,16 @@ class World:
     # --- clearance and people ---
 
     def clear_turn(self, state: State) -> Outcomes:
-        """Hooks are asked about every call, and then the questions to people are there."""
-        waiting = [progress.call for progress in state.open_calls]
+        """Hooks are asked about every call, and then the questions to people are there. A grant is for the arguments
+        that were granted: where they stay as they are nobody is asked again."""
+        waiting = state.open_calls
         hides = self.spec.gates_dispatch and self.happens(0.4)
-        cleared = [_clear(call, {"page": "hidden"} if hides else call.arguments or {}) for call in waiting]
-        asked = [call for call in waiting if self._is_asked_about(call)]
+        cleared = [_clear(each.call, {"page": "hidden"} if hides else each.call.arguments or {}) for each in waiting]
+        asked = [
+            each.call.model_copy(update={"arguments": going.arguments})
+            for each, going in zip(waiting, cleared, strict=True)
+            if not (each.approved and going.arguments == each.call.arguments) and self._is_asked_about(each.call)
+        ]
         done: Outcomes = (
             *([_REWRITE] if hides else []),
             *(self.put_question(call) for call in asked),
@@ -186,7 +201,7 @@ class World:
         )
         if not self.spec.gates_dispatch:
             return done
-        first = waiting[0]
+        first = waiting[0].call
         wrong = SchemaViolation(subject="tool", call_id=first.call_id, name=first.name, problems=("look: no object",))
         return self.pick(
             (40, done), (1, (HookRefusal(hook="h", point="before_tool_dispatch"),)), (1, (_REWRITE, wrong))
@@ -195,39 +210,69 @@ class World:
     def _is_asked_about(self, call: ToolCall) -> bool:
         return call.name in self.spec.approved_by_people or (self.spec.gates_dispatch and self.happens(0.2))
 
-    def put_question(self, call: ToolCall) -> AnyEvent:
+    def put_question(self, call: ToolCall) -> ApprovalRequired:
         """A new question, under an id of its own."""
         self._questions += 1
-        return asked_about(call, f"apr_{self._questions}", expires_at=self._random.choice([None, 60.0]))
+        return asked_about(call, f"{self._prefix}_{self._questions}", expires_at=self._random.choice([None, 60.0]))
+
+    def ask_for_outcome(self, call: ToolCall, dispatch: int) -> AnyEvent:
+        """What became of a call that went out."""
+        return self.put_question(call).model_copy(update={"ask": ApprovalKind.OUTCOME, "dispatch": dispatch})
 
     def ask_person(self, progress: CallProgress) -> Outcomes | None:
         """The answer about a call; None where the gate puts the question off."""
         call, approval_id = progress.call, progress.approval_id or ApprovalId("")
-        ends_run = self.spec.agent.approval_denial is ApprovalDenial.FAIL_RUN
+        if self.happens(0.25):
+            return None
         no = ApprovalDenied(
             call_id=call.call_id,
             name=call.name,
             approval_id=approval_id,
             cause=self._random.choice(["denied", "expired", "self_granted", "gate_failed"]),
         )
-        if self.happens(0.25):
-            return None
+        yes = granted(call, approval_id)
+        if progress.asked is ApprovalKind.OUTCOME:
+            return self._tell_outcome(call, yes, no)
+        ends_run = self.spec.agent.approval_denial is ApprovalDenial.FAIL_RUN
+        other = {"page": self._random.randint(1, 3)}
+        edited = yes.model_copy(update={"arguments": other, "edited_digest": arguments_digest(call.name, other)})
         return self.pick(
-            (60, (granted(call, approval_id),)),
+            (45, (yes,)),
+            # What went out once goes out again as it was.
+            (15, (yes if progress.dispatches else edited,)),
             (8, (no, refused(call, None if ends_run else "Not approved."))),
             (1, (refused(call, None, code="approval_mismatch"),)),
-            (1, (CancellationRequested(),)),
-            (1, (DeadlineExceeded(what="run"),)),
-            (1, (BudgetRefused(dimension="max_seconds", limit=1, used=1),)),
+            *_STOPS,
+        )
+
+    def _tell_outcome(self, call: ToolCall, yes: ApprovalGranted, no: ApprovalDenied) -> Outcomes:
+        """What a person says of a call whose outcome nobody knows."""
+
+        def said(outcome: Outcome) -> AnyEvent:
+            return yes.model_copy(update={"outcome": outcome})
+
+        return self.pick(
+            (15, (said(Outcome.SUCCEEDED), returned(call))),
+            (10, (said(Outcome.FAILED), tool_failed(call))),
+            (30, (said(Outcome.RETRY),)),
+            (4, (no, outcome_lost(call))),
+            *_STOPS,
         )
 
     # --- tools ---
 
-    def call_tools(self, calls: Sequence[ToolCall]) -> Outcomes:
-        """What came of calls that were out together: their outcomes in the model's order, then what ends the run."""
-        events = [event for call in calls for event in self._call_tool(call)]
+    def call_tools(self, calls: Sequence[tuple[ToolCall, int]]) -> Outcomes:
+        """What came of calls that were out together, each for such a time: their outcomes in the model's order, then
+        what ends the run."""
+        events = [event for call, dispatch in calls for event in self._call_tool(call, dispatch)]
+        asked_call = {call.call_id: call for call, _ in calls}
         endings = [event for event in events if isinstance(event, _ENDINGS)]
-        return (*(event for event in events if not isinstance(event, _ENDINGS)), *endings[:1])
+        asked = [event for event in events if isinstance(event, ApprovalRequired)]
+        told = [event for event in events if not isinstance(event, (*_ENDINGS, ApprovalRequired))]
+        # Nobody is asked any more where the end is settled; and of several one is asked about first.
+        first = [] if any(getattr(event, "fatal", False) or _is_unknown(event) for event in told) else asked[:1]
+        lost = [outcome_lost(asked_call[each.call_id], content=OUTCOME_UNKNOWN) for each in asked if each not in first]
+        return (*told, *lost, *first, *endings[:1])
 
     def give_result(self, call: ToolCall) -> Outcomes | None:
         """What a callback says instead of the tool; None where it has nothing to say."""
@@ -235,14 +280,14 @@ class World:
             return None
         return (CallbackOverride(callback="cache", point="before_tool", after="1"), returned(call))
 
-    def _call_tool(self, call: ToolCall) -> Outcomes:
+    def _call_tool(self, call: ToolCall, dispatch: int) -> Outcomes:
         if call.name == TRANSFER_TOOL:
             return (asks_for(call, self._draw_target()),)
         if call.name == DELEGATE:
             return self.pick((8, (returned(call),)), (1, (tool_failed(call),)), (1, (answers(call, RIGHT),)))
-        return self._call_ordinary_tool(call)
+        return self._call_ordinary_tool(call, dispatch)
 
-    def _call_ordinary_tool(self, call: ToolCall) -> Outcomes:
+    def _call_ordinary_tool(self, call: ToolCall, dispatch: int) -> Outcomes:
         truncated = ToolResultTruncated(call_id=call.call_id, name=call.name, original_chars=9, kept_chars=4)
         flagged = ToolResult(call_id=call.call_id, name=call.name, content="x", signals=("instruction",))
         changed = StateDelta(actions=Actions(state_delta={"seen": call.call_id}))
@@ -266,7 +311,11 @@ class World:
         if call.name in self.spec.agent.idempotent_tools:
             choices.append((8, (dispatch_failed(call, delay_seconds=self._random.choice([1, 9])),)))
             choices.append((1, (dispatch_failed(call), tool_failed(call))))
-        if not may_repeat(self.spec, call.name):
+        if may_repeat(self.spec, call.name):
+            return self.pick(*choices)
+        if self.spec.agent.on_indeterminate is Indeterminate.ASK:
+            choices.append((9, (self.ask_for_outcome(call, dispatch),)))
+        else:
             choices.append((1, (outcome_lost(call),)))
             choices.append((1, (outcome_lost(call, content=OUTCOME_UNKNOWN),)))
         return self.pick(*choices)
@@ -276,6 +325,11 @@ class World:
         if not may_repeat(self.spec, call.name):
             return outcome_lost(call, content=OUTCOME_UNKNOWN)
         return ToolFailed(call_id=call.call_id, name=call.name, code="tool_failed", content="x", retry_safe=True)
+
+
+def _is_unknown(event: AnyEvent) -> bool:
+    """Whether a call whose outcome nobody knows ends the run."""
+    return isinstance(event, ToolIndeterminate) and event.content is None
 
 
 def _clear(call: ToolCall, arguments: dict[str, Any]) -> ClearedCall:

@@ -18,6 +18,7 @@ from app.events import (
     CompensationRequired,
     HookRefusal,
     HookRewrite,
+    RunEvent,
     Terminated,
     ToolCalled,
     Warned,
@@ -35,6 +36,7 @@ from app.run import (
     Phase,
     Plan,
     RequestApproval,
+    RequestOutcome,
     Situation,
     State,
     Suspend,
@@ -46,8 +48,9 @@ from app.run import (
 )
 from app.run.decide import Cancel
 from app.run.invariants import broken_invariants
+from app.run.reopen import fold_chain
 from app.run.spec import RunSpec, acting
-from app.run.steps.bounds import Shared, refuse_input, refuse_model_call, shape_exceeded, spent
+from app.run.steps.bounds import refuse_input, refuse_model_call, shape_exceeded
 from tests.builders import (
     CANCEL,
     build_call,
@@ -56,18 +59,16 @@ from tests.builders import (
     queued,
     resumed,
     started,
+    store_bodies,
     suspended,
     trimmed,
 )
 from tests.run.samples import delegated, stood_in
-from tests.run.walk_counters import counters_of, fits
+from tests.run.walk_counters import Spenders, counters_of
 from tests.run.walk_specs import DELEGATE, PRICE, TEAM_EFFECTS, draw_limits, draw_spec
 from tests.run.walk_world import Outcomes, World, withdraw
 
 _MOST_STEPS: Final = 400
-_OTHERS_STEP: Final = Spend(
-    cost=PRICE, input_tokens=3, output_tokens=2, model_calls=1, tool_calls=1, iterations=1, peer_invocations=1
-)
 
 
 class Died(Exception):
@@ -88,13 +89,15 @@ def walk_from(seed: int) -> "Walk":
     return walk
 
 
-class Walk:
+class Walk(Spenders):
     """One run: its log, the state that was folded along the way, and what really happened in the world."""
 
-    def __init__(self, seed: int, random: Random, spec: RunSpec) -> None:
+    def __init__(self, seed: int, random: Random, spec: RunSpec, *, before: "Walk | None" = None) -> None:
         self._seed = seed
+        # The logs of the runs that it goes on from, the first one's first.
+        self.before = () if before is None else before.logs
         self._random = random
-        self._world = World(random, spec)
+        self._world = World(random, spec, prefix=f"apr_{len(self.before)}")
         self._deaths_left = random.randint(0, 6)
         self._cancel: Cancel | None = None
         self._deferred: set[ApprovalId] = set()
@@ -117,6 +120,7 @@ class Walk:
         self.commands: Counter[str] = Counter()
         # What held when each event of the log came: the agent that the run was under.
         self.roles: list[RunSpec] = []
+        self.phases: list[Phase] = []
         # Calls that were out together, those of their turn that had an outcome by then, and what held.
         self.groups: list[tuple[tuple[CallId, ...], set[CallId], RunSpec]] = []
         self._has_spoken_after = False
@@ -127,6 +131,7 @@ class Walk:
     def go(self) -> None:
         """Walks to the end. Raises AssertionError where a fold broke an invariant, or no end came."""
         self._append(queued(depth=self.depth, path=("planner",) * (self.depth + 1)))
+        self.state = fold_chain(self.before, store_bodies(self.log))
         outcomes = self._claim()
         for _ in range(_MOST_STEPS):
             try:
@@ -139,6 +144,15 @@ class Walk:
                 self._now += self._random.choice([0, 30])
                 outcomes = self._claim()
         raise AssertionError(f"no end after {_MOST_STEPS} steps")
+
+    @property
+    def may_be_resumed(self) -> bool:
+        return self.state.end is not None and self.state.end.code in ("worker_lost", "tool_indeterminate")
+
+    @property
+    def logs(self) -> tuple[Sequence[RunEvent], ...]:
+        """Its own log behind those of the runs before it."""
+        return (*self.before, store_bodies(self.log))
 
     def kinds(self) -> Counter[str]:
         """How often each kind of event is in the log."""
@@ -153,20 +167,6 @@ class Walk:
         """What holds now: the agent that the run is under."""
         return acting(self.spec, (state or self.state).stack)
 
-    def budgets(self) -> tuple[Shared, ...]:
-        """What the run spends of; nothing where no other run shares it."""
-        own = Shared(limits=self.spec.limits, sources={}, elsewhere=self.below)
-        if self.callers_limits is None:
-            return (own,) if self.spec.team else ()
-        callers = Shared(
-            limits=self.callers_limits,
-            sources={},
-            elsewhere=self.elsewhere + self.below,
-            seconds=self._now,
-            max_llm_calls=self.callers_max_llm_calls,
-        )
-        return (own, callers)
-
     # --- the log ---
 
     def _append(self, *bodies: AnyEvent) -> None:
@@ -174,6 +174,7 @@ class Walk:
             before = self.state
             self.state = fold(before, body, at=self._now)
             self.log.append((self._now, body))
+            self.phases.append(before.phase)
             self.roles.append(self.role(before))
             broken = broken_invariants(self.state)
             assert not broken, f"after {body.kind}: {broken}"
@@ -187,7 +188,7 @@ class Walk:
         # A process that goes away in order hands its runs over, which is no recovery.
         self._recoveries += self._random.randint(0, 1) if is_lost else 0
         goes_on = resumed(fence=self._fence, recoveries=self._recoveries)
-        if self.state.phase is not Phase.QUEUED:
+        if self.state.phase is not Phase.QUEUED or self.state.calls:
             return (goes_on,)
         begins = started(fence=self._fence).model_copy(update={"starts_with": self._starts_with})
         note = Warned(code="unlimited_budget")
@@ -198,24 +199,6 @@ class Walk:
             self._deaths_left -= 1
             self._now += self._random.choice([0, 30])
             raise Died
-
-    def _others_spend(self) -> None:
-        """Other runs of the same tree spend of the caller's budget, as far as it has room for them."""
-        limits = self.callers_limits
-        if limits is None or self._random.random() < 0.85:
-            return
-        total = self.elsewhere + self.below + spent(self.state) + _OTHERS_STEP
-        if fits(total, limits, self.callers_max_llm_calls):
-            self.elsewhere += _OTHERS_STEP
-
-    def _sub_agent_spends(self) -> None:
-        """The run of a sub-agent goes on, as far as all budgets have room for it."""
-        own = self.below + spent(self.state) + _OTHERS_STEP
-        callers = self.callers_limits or self.spec.limits
-        if fits(own, self.spec.limits, self.spec.max_llm_calls) and fits(
-            self.elsewhere + own, callers, self.callers_max_llm_calls
-        ):
-            self.below += _OTHERS_STEP
 
     # --- the loop ---
 
@@ -298,6 +281,11 @@ class Walk:
         progress = _find(planned, planned.command.call_id)
         return (*planned.events, self._world.put_question(progress.call))
 
+    def _request_outcome(self, planned: Plan) -> Outcomes:
+        assert isinstance(planned.command, RequestOutcome)
+        progress = _find(planned, planned.command.call_id)
+        return (*planned.events, self._world.ask_for_outcome(progress.call, progress.dispatches))
+
     def _ask_approval(self, planned: Plan) -> Outcomes:
         assert isinstance(planned.command, AskApproval)
         self._append(*planned.events)
@@ -339,13 +327,16 @@ class Walk:
             self._sub_agent_spends()
         self._may_die()
         waiting = {call.call_id for call, _ in going if call.name == DELEGATE and self._world.happens(0.3)}
-        outcomes = self._world.call_tools([call for call, _ in going if call.call_id not in waiting])
+        outcomes = self._world.call_tools([each for each in going if each[0].call_id not in waiting])
         if not waiting:
             return (*said, *outcomes)
         # Of those that are out, a sub-agent waits for a person: the run waits with it, unless it has ended by then.
         self._append(*said, *outcomes)
         if self.state.phase is Phase.ACTING:
-            self._append(suspended("apr_of_a_child"))
+            own = [
+                progress.approval_id for progress in self.state.pending_approvals if progress.approval_id is not None
+            ]
+            self._append(suspended("apr_of_a_child", *own))
         return ()
 
     def _wait(self, planned: Plan) -> Outcomes:
@@ -376,6 +367,7 @@ _PERFORM: Final[dict[type, Callable[[Walk, Plan], Outcomes]]] = {
     CallModel: Walk._call_model,
     ClearTurn: Walk._clear_turn,
     RequestApproval: Walk._request_approval,
+    RequestOutcome: Walk._request_outcome,
     AskApproval: Walk._ask_approval,
     Suspend: Walk._suspend,
     DispatchTool: Walk._dispatch_one,

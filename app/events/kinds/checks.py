@@ -1,10 +1,14 @@
 """What bounds, hooks, guardrails, callbacks and people said."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from app.events.body import EventBody
 from app.events.kinds.calls import AboutCall
 from app.ids import ApprovalId
+from app.policy import ApprovalKind, Outcome
 
 
 class HookRewrite(EventBody):
@@ -57,24 +61,37 @@ class CallbackOverride(EventBody):
 
 
 class ApprovalRequired(AboutCall):
-    """A person is asked about a call, or about an outcome that nobody knows."""
+    """A person is asked about a call, or about an outcome that nobody knows. ``summary`` names each argument with its
+    value, where the tool's author lets it be shown, or else with type and length. ``dispatch`` is the one that is asked
+    about. ``flagged``: the run has read something that looks like an instruction to it."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"summary": 2, "dispatch": 2, "flagged": 2}
 
     kind: Literal["approval_required"] = "approval_required"
+    v: int = 2
     approval_id: ApprovalId
-    ask: Literal["call", "outcome"] = "call"
+    ask: ApprovalKind = ApprovalKind.CALL
     arguments_digest: str
     expires_at: float | None = None
+    summary: dict[str, Any] = Field(default_factory=dict)
+    dispatch: int = 1
+    flagged: bool = False
 
 
 class ApprovalGranted(AboutCall):
-    """A person allowed the call, perhaps with other arguments, or told the outcome."""
+    """A person allowed the call, perhaps with other arguments, or told the outcome. ``arguments_digest`` is of what was
+    asked about, ``edited_digest`` of the arguments that were put in their place."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"edited_digest": 2}
 
     kind: Literal["approval_granted"] = "approval_granted"
+    v: int = 2
     approval_id: ApprovalId
     decided_by: str
     arguments_digest: str
     arguments: dict[str, Any] | None = None
-    outcome: Literal["succeeded", "failed", "retry"] | None = None
+    edited_digest: str | None = None
+    outcome: Outcome | None = None
 
 
 class ApprovalDenied(AboutCall):

@@ -6,9 +6,10 @@ from typing import Final
 from app.conversation import OUTCOME_UNKNOWN, ToolCall
 from app.events import AnyEvent, ApprovalDenied, ToolFailed, ToolIndeterminate
 from app.policy import Indeterminate, is_safe_to_repeat
-from app.run.commands import DispatchTool, DispatchTools
+from app.run.commands import DispatchTool, DispatchTools, Record, RequestOutcome
 from app.run.spec import RunSpec
 from app.run.state import CallProgress, CallStatus, State
+from app.run.steps.outcomes import tell_outcome
 
 _NOT_AGAIN: Final = "The call failed and was not made again."
 _ENDED_FIRST: Final = "the run ended before the call could be made again"
@@ -44,18 +45,42 @@ def _dispatch(progress: CallProgress) -> DispatchTool:
     return DispatchTool(call_id=progress.call.call_id, dispatch=progress.dispatches + 1)
 
 
-def settle_orphan(spec: RunSpec, state: State, progress: CallProgress) -> ToolIndeterminate | None:
-    """What is recorded of an orphan that may not be dispatched again; None where it may."""
+def settle_orphan(spec: RunSpec, state: State, progress: CallProgress) -> Record | RequestOutcome | None:
+    """What is done about an orphan that may not be dispatched again; None where it may. Of one that an earlier run left
+    behind somebody has said already what became of it."""
+    resolution = spec.resolutions.get(progress.call.call_id) if was_taken_over(progress) else None
+    if resolution is not None:
+        iteration, author = state.iteration, spec.agent.name
+        told = tell_outcome(progress.call, resolution, reason="", iteration=iteration, author=author)
+        return Record(events=told) if told else None
     if may_repeat(spec, progress.call.name):
         return None
-    told = OUTCOME_UNKNOWN if spec.agent.on_indeterminate is Indeterminate.SURFACE else None
-    return _indeterminate(spec, state, progress.call, told=told)
+    if spec.agent.on_indeterminate is Indeterminate.ASK:
+        return RequestOutcome(call_id=progress.call.call_id)
+    unknown = OUTCOME_UNKNOWN if spec.agent.on_indeterminate is Indeterminate.SURFACE else None
+    return Record(events=(_indeterminate(spec, state, progress.call, told=unknown),))
+
+
+def was_taken_over(progress: CallProgress) -> bool:
+    """Dispatched by an earlier run, from which this one goes on: claims count from 1."""
+    return progress.status is CallStatus.DISPATCHED and progress.fence == 0
 
 
 def close_open_calls(spec: RunSpec, state: State) -> tuple[AnyEvent, ...]:
     """What is recorded of calls that are still open where something else ends the run: nobody has to answer any more,
     and a call that went out has an outcome. It is told, so that it does not name the end."""
     return tuple(event for progress in state.open_calls for event in _close(spec, state, progress))
+
+
+def is_closing(event: AnyEvent) -> bool:
+    """Whether ``close_open_calls`` made the event."""
+    match event:
+        case ApprovalDenied():
+            return event.cause == "cancelled"
+        case ToolFailed():
+            return event.detail in (_LOST, _ENDED_FIRST)
+        case _:
+            return isinstance(event, ToolIndeterminate)
 
 
 def _close(spec: RunSpec, state: State, progress: CallProgress) -> tuple[AnyEvent, ...]:

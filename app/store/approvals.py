@@ -1,0 +1,229 @@
+"""Questions to people: the part of a tenant's transaction that keeps them, and rows to records and back."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from app.ids import AgentName, ApprovalId, CallId, RunId, TenantId
+from app.policy import ApprovalKind
+from app.ports.desk import (
+    Approval,
+    ApprovalChange,
+    ApprovalFilter,
+    ApprovalStatus,
+    ClosedApproval,
+    Decided,
+    Decision,
+    NewApproval,
+)
+from app.store.rows import dump_json, to_epoch, to_instant
+from app.store.transaction import TenantTransaction
+from app.store.types import escape_text, unescape_optional, unescape_text
+
+_LAPSED: Final = "(a.expires_at IS NOT NULL AND a.expires_at <= clock_timestamp())"
+_READ: Final = f"SELECT a.*, {_LAPSED} AS lapsed FROM approvals a WHERE a.tenant_id = $1"  # noqa: S608 - a constant
+_GET: Final = f"{_READ} AND a.approval_id = $2"
+# The root is locked before the question, as everywhere. What is read then stays true.
+_LOCK_ROOT: Final = """
+    SELECT FROM runs r WHERE r.tenant_id = $1
+        AND r.run_id = (SELECT a.root_run_id FROM approvals a WHERE a.tenant_id = $1 AND a.approval_id = $2)
+    FOR NO KEY UPDATE
+"""
+_LOCK: Final = f"{_GET} FOR NO KEY UPDATE"
+_DECIDE: Final = f"""
+    UPDATE approvals a SET status = $3, decided_at = clock_timestamp(), decided_by = $4, decision = $5,
+        decision_reason = $6, arguments = $7, edited_digest = $8
+    WHERE a.tenant_id = $1 AND a.approval_id = $2 AND a.status = 'pending'
+    RETURNING a.*, {_LAPSED} AS lapsed
+"""  # noqa: S608 - a constant
+_QUEUE_ROOT: Final = """
+    UPDATE runs r SET state = 'queued', queued_at = clock_timestamp()
+    WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.state = 'suspended' AND NOT EXISTS (
+        SELECT FROM approvals a WHERE a.tenant_id = $1 AND a.root_run_id = $2 AND a.status = 'pending')
+"""
+# Of roots that are to end, and of the runs below them.
+CLOSE_QUESTIONS: Final = """
+    UPDATE approvals a SET status = 'cancelled', decided_at = clock_timestamp()
+    WHERE a.tenant_id = $1 AND a.root_run_id = ANY ($2) AND a.status = 'pending'
+"""
+_PENDING: Final = f"""
+    SELECT r.run_id, array_agg(a.approval_id ORDER BY a.requested_at, a.approval_id) AS approval_ids
+    FROM runs r JOIN approvals a ON a.tenant_id = r.tenant_id
+        AND CASE WHEN r.parent_run_id IS NULL THEN a.root_run_id ELSE a.run_id END = r.run_id
+    WHERE r.tenant_id = $1 AND r.run_id = ANY ($2) AND a.status = 'pending' AND NOT {_LAPSED} GROUP BY r.run_id
+"""  # noqa: S608 - a constant
+# Below the oldest transaction that has not ended nothing can come in between any more.
+_SETTLED: Final = "c.tenant_id = $1 AND c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_CHANGES: Final = f"""
+    SELECT c.xid, c.change_id, c.status AS taken, c.at, a.*, {_LAPSED} AS lapsed
+    FROM approval_changes c JOIN approvals a ON a.tenant_id = c.tenant_id AND a.approval_id = c.approval_id
+    WHERE {_SETTLED} AND (c.xid, c.change_id) > ($2, $3) ORDER BY c.xid, c.change_id LIMIT $4
+"""  # noqa: S608 - a constant
+_LAST_CHANGE: Final = f"""
+    SELECT c.xid, c.change_id FROM approval_changes c WHERE {_SETTLED} ORDER BY c.xid DESC, c.change_id DESC LIMIT 1
+"""  # noqa: S608 - a constant
+
+_STATUS_OF: Final[Mapping[Decision, ApprovalStatus]] = {
+    "approve": ApprovalStatus.APPROVED,
+    "deny": ApprovalStatus.DENIED,
+    "succeeded": ApprovalStatus.APPROVED,
+    "failed": ApprovalStatus.APPROVED,
+    "retry": ApprovalStatus.APPROVED,
+}
+# As conditions on a row that perhaps nobody has closed yet. Written out: an index holds the pending ones.
+_IS: Final[Mapping[ApprovalStatus, str]] = {
+    ApprovalStatus.PENDING: f"(a.status = 'pending' AND NOT {_LAPSED})",
+    ApprovalStatus.APPROVED: "a.status = 'approved'",
+    ApprovalStatus.DENIED: "a.status = 'denied'",
+    ApprovalStatus.EXPIRED: f"(a.status = 'expired' OR (a.status = 'pending' AND {_LAPSED}))",
+    ApprovalStatus.CANCELLED: "a.status = 'cancelled'",
+}
+
+
+class ApprovalTables(TenantTransaction):
+    """The part of a tenant's transaction that keeps questions. Satisfies ``ports.desk.ApprovalTx``."""
+
+    async def get_approval(self, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._fetch(_GET, self.tenant_id, approval_id)
+        return to_approval(rows[0]) if rows else None
+
+    async def list_approvals(
+        self, where: ApprovalFilter, *, limit: int, before: tuple[float, ApprovalId] | None
+    ) -> Sequence[Approval]:
+        statement, arguments = _list_statement(self.tenant_id, where, limit=limit, before=before)
+        return [to_approval(row) for row in await self._fetch(statement, *arguments)]
+
+    async def lock_approval(self, approval_id: ApprovalId) -> Approval | None:
+        await self._fetch(_LOCK_ROOT, self.tenant_id, approval_id)
+        rows = await self._fetch(_LOCK, self.tenant_id, approval_id)
+        return to_approval(rows[0]) if rows else None
+
+    async def decide_approval(self, approval_id: ApprovalId, decided: Decided) -> Approval:
+        """Raises ValueError for a question that is not pending."""
+        rows = await self._fetch(
+            _DECIDE,
+            self.tenant_id,
+            approval_id,
+            _STATUS_OF[decided.decision].value,
+            escape_text(decided.decided_by),
+            decided.decision,
+            escape_text(decided.reason),
+            None if decided.arguments is None else dump_json(dict(decided.arguments)),
+            decided.edited_digest,
+        )
+        if not rows:
+            raise ValueError(f"{approval_id} is no question that waits for an answer")
+        stored = to_approval(rows[0])
+        await self._fetch(_QUEUE_ROOT, self.tenant_id, stored.root_run_id)
+        return stored
+
+    async def pending_approvals(self, root_run_ids: Collection[RunId]) -> Mapping[RunId, tuple[ApprovalId, ...]]:
+        if not root_run_ids:
+            return {}
+        rows = await self._fetch(_PENDING, self.tenant_id, list(root_run_ids))
+        return {RunId(row["run_id"]): tuple(map(ApprovalId, row["approval_ids"])) for row in rows}
+
+    async def approval_changes(self, after: tuple[int, int], *, limit: int) -> Sequence[ApprovalChange]:
+        return [
+            ApprovalChange(
+                position=(row["xid"], row["change_id"]),
+                status=ApprovalStatus(row["taken"]),
+                at=row["at"].timestamp(),
+                approval=to_approval(row),
+            )
+            for row in await self._fetch(_CHANGES, self.tenant_id, *after, limit)
+        ]
+
+    async def last_approval_change(self) -> tuple[int, int]:
+        rows = await self._fetch(_LAST_CHANGE, self.tenant_id)
+        return (rows[0]["xid"], rows[0]["change_id"]) if rows else (0, 0)
+
+
+def to_approval(row: Mapping[str, Any]) -> Approval:
+    """A row of approvals with ``lapsed``: whether its time is over by the database's clock."""
+    status = ApprovalStatus(row["status"])
+    return Approval(
+        approval_id=ApprovalId(row["approval_id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        run_id=RunId(row["run_id"]),
+        root_run_id=RunId(row["root_run_id"]),
+        agent=AgentName(row["agent"]),
+        tool=unescape_text(row["tool"]),
+        call_id=CallId(row["call_id"]),
+        kind=ApprovalKind(row["kind"]),
+        dispatch=row["dispatch"],
+        status=ApprovalStatus.EXPIRED if status is ApprovalStatus.PENDING and row["lapsed"] else status,
+        arguments_digest=row["arguments_digest"],
+        summary=json.loads(row["summary"]),
+        reason=unescape_text(row["reason"]),
+        flagged=row["flagged"],
+        user=unescape_optional(row["caller"]),
+        subject=unescape_optional(row["subject"]),
+        requested_at=row["requested_at"].timestamp(),
+        expires_at=to_epoch(row["expires_at"]),
+        decided_at=to_epoch(row["decided_at"]),
+        decided_by=unescape_optional(row["decided_by"]),
+        decision=row["decision"],
+        decision_reason=unescape_text(row["decision_reason"]),
+        arguments=None if row["arguments"] is None else json.loads(row["arguments"]),
+        edited_digest=row["edited_digest"],
+    )
+
+
+def dump_questions(asked: Sequence[NewApproval]) -> str | None:
+    """What append_events is told of new questions."""
+    if not asked:
+        return None
+    return dump_json(
+        [
+            {
+                "approval_id": question.approval_id,
+                "agent": question.agent,
+                "tool": escape_text(question.tool),
+                "call_id": question.call_id,
+                "kind": question.kind.value,
+                "dispatch": question.dispatch,
+                "arguments_digest": question.arguments_digest,
+                "summary": dump_json(dict(question.summary)),
+                "reason": escape_text(question.reason),
+                "flagged": question.flagged,
+                "expires_at": question.expires_at,
+            }
+            for question in asked
+        ]
+    )
+
+
+def dump_closed(closed: Sequence[ClosedApproval]) -> tuple[list[str] | None, list[str] | None]:
+    """What append_events is told of questions that nobody has to answer any more."""
+    if not closed:
+        return None, None
+    return [question.approval_id for question in closed], [question.status.value for question in closed]
+
+
+def _list_statement(
+    tenant_id: TenantId, where: ApprovalFilter, *, limit: int, before: tuple[float, ApprovalId] | None
+) -> tuple[str, list[Any]]:
+    """The query for those conditions that were set, and its arguments in the order of their places."""
+    arguments: list[Any] = [tenant_id]
+    conditions: list[str] = []
+
+    def place(value: Any) -> str:
+        arguments.append(value)
+        return f"${len(arguments)}"
+
+    if where.statuses:
+        conditions.append(f"({' OR '.join(_IS[status] for status in where.statuses)})")
+    if where.run_id is not None:
+        run = place(where.run_id)
+        conditions.append(f"(a.run_id = {run} OR a.root_run_id = {run})")
+    if where.agent is not None:
+        conditions.append(f"a.agent = {place(where.agent)}")
+    if where.tool is not None:
+        conditions.append(f"a.tool = {place(escape_text(where.tool))}")
+    if before is not None:
+        at, approval_id = place(to_instant(before[0])), place(before[1])
+        conditions.append(f"(a.requested_at, a.approval_id) < ({at}, {approval_id})")
+    # Only places are put in, never a value.
+    matching = " AND ".join([_READ, *conditions])
+    return f"{matching} ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT {place(limit)}", arguments
