@@ -11,12 +11,13 @@ from app.errors import AdkError, ConfigurationError, LeaseLost, StoreUnavailable
 from app.events import AnyEvent
 from app.execution.lease import Lease
 from app.execution.opening import first_words, open_drive
-from app.execution.perform.approvals import ask_approval, request_approval, suspend
+from app.execution.perform.approvals import ask_approval, suspend
 from app.execution.perform.clearing import clear_turn
 from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.ending import terminate
 from app.execution.perform.model import call_model
 from app.execution.perform.prompting import assemble
+from app.execution.perform.questions import request_approval, request_outcome
 from app.execution.perform.tools import dispatch_tools
 from app.execution.perform.waiting import wait_until
 from app.execution.runtime import Runtime
@@ -33,6 +34,7 @@ from app.run import (
     Plan,
     Record,
     RequestApproval,
+    RequestOutcome,
     Situation,
     State,
     Suspend,
@@ -78,8 +80,9 @@ async def _drive_below(runtime: Runtime, lease: Lease, drain: CancellationToken,
 
 
 async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: CancellationToken) -> None:
-    bounds_cost = any(budget.limits.max_cost is not None for budget in context.purse.budgets)
-    context.cast.check(bounds_cost=bounds_cost)
+    if not _only_ends(context):
+        bounds_cost = any(budget.limits.max_cost is not None for budget in context.purse.budgets)
+        context.cast.check(bounds_cost=bounds_cost)
     outcomes = opening
     while True:
         planned = plan(context.cast.spec, context.journal.state, outcomes, _situation(context))
@@ -93,6 +96,13 @@ async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: Ca
             return
 
 
+def _only_ends(context: DriveContext) -> bool:
+    """Whether the run was to end before it was taken: that needs neither its model nor its tools."""
+    deadline = context.spec.deadline
+    is_late = deadline is not None and deadline.has_passed(context.runtime.clock.now())
+    return is_late or context.wish() is not None
+
+
 def _perform(context: DriveContext, planned: Plan) -> Awaitable[tuple[AnyEvent, ...]]:
     match planned.command:
         case AssemblePrompt():
@@ -103,6 +113,8 @@ def _perform(context: DriveContext, planned: Plan) -> Awaitable[tuple[AnyEvent, 
             return clear_turn(context, planned)
         case RequestApproval() as command:
             return request_approval(context, planned, command)
+        case RequestOutcome() as command:
+            return request_outcome(context, planned, command)
         case AskApproval() as command:
             return ask_approval(context, planned, command)
         case Suspend() as command:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from app.conversation import Message
 from app.errors import LeaseLost, StoreUnavailable
-from app.events import AnyEvent, RunEvent
+from app.events import AnyEvent, ApprovalDenied, ApprovalGranted, ApprovalRequired, RunEvent
 from app.execution.lease import Lease
 from app.execution.purse import Purse
 from app.execution.runtime import Runtime
 from app.execution.summary import summarize
 from app.ports.records import LoadedRun, RunUpdate
-from app.run import Phase, State, fold, fold_all
+from app.run import Phase, fold, fold_all
+from app.run.reopen import fold_chain
 
 
 class Journal:
@@ -26,7 +27,7 @@ class Journal:
         self._purse = purse
         self._in_session = loaded.record.session_id is not None
         self.input = loaded.record.input
-        self.state = fold_all(State(), loaded.events)
+        self.state = fold_chain(loaded.before, loaded.events)
 
     async def append(
         self, *bodies: AnyEvent, rewritten_input: str | tuple[Message, ...] | None = None
@@ -52,6 +53,11 @@ class Journal:
         is_settled = self.state.phase in (Phase.ENDED, Phase.HELD)
         announce = self._runtime.feed.announce_ended if is_settled else self._runtime.feed.announce_stored
         announce(self._lease.run_id)
+        if any(isinstance(body, ApprovalRequired | ApprovalGranted | ApprovalDenied) for body in bodies):
+            self._runtime.feed.announce_approvals(self._lease.tenant_id)
+        if self.state.phase is Phase.HELD:
+            # It is queued already where everything that it waits for has come meanwhile.
+            self._runtime.feed.announce_queued()
         if self._in_session and self.state.is_over:
             # The next run of the session may begin.
             self._runtime.feed.announce_queued()

@@ -1,21 +1,20 @@
 """Runs of the library that may go on later: façades over their logs. Nothing is kept beside the log itself."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.errors import ConfigurationError
 from app.events import RunEvent, RunState
 from app.execution.local import SilentFeed
 from app.execution.memory import MemoryWorkStore
-from app.execution.perform.approvals import record_of
+from app.execution.perform.questions import record_of
 from app.execution.start import Start
 from app.ids import ApprovalId, RunId
 from app.policy import ApprovalDecision, ApprovalRecord
 from app.ports.approvals import ApprovalGate, Deferred
 from app.ports.cancellation import CancellationToken
 from app.ports.feed import Feed
-from app.ports.records import NewRun, RunRecord
+from app.ports.records import NewRun
 from app.run import State, fold_all
 
 
@@ -130,8 +129,7 @@ class DecidedGate:
 
 
 def _questions_of(run: KeptRun) -> tuple[ApprovalRecord, ...]:
-    """What the run waits for, and what the runs below it do, in which it waits. A question is flagged by what its run
-    has read, and by what those have read that led to it."""
+    """What the run waits for, and what the runs below it do, in which it waits."""
     states = {record.run_id: fold_all(State(), run.store.events(record.run_id)) for record in run.store.records()}
     return tuple(
         record_of(
@@ -140,13 +138,7 @@ def _questions_of(run: KeptRun) -> tuple[ApprovalRecord, ...]:
             tenant_id=record.tenant_id,
             agent=states[record.run_id].stack[-1],
             user=record.user,
-            flagged=_is_flagged(record, states),
         )
         for record in run.store.records()
         for progress in states[record.run_id].pending_approvals
     )
-
-
-def _is_flagged(record: RunRecord, states: Mapping[RunId, State]) -> bool:
-    by_caller = None if record.parent_run_id is None else states.get(record.parent_run_id)
-    return states[record.run_id].is_flagged or (by_caller is not None and by_caller.is_flagged)

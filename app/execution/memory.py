@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, Terminated, encode_event
+from app.execution.memory_approvals import QuestionBook
 from app.execution.memory_rows import Row, as_told, is_under, new_record, spend_of
 from app.execution.memory_sessions import InMemorySessions
-from app.ids import RunId, SessionId, TenantId, WorkerId
+from app.ids import ApprovalId, RunId, SessionId, TenantId, WorkerId
 from app.ports.clock import Clock
+from app.ports.desk import Approval, Decided, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
 
@@ -24,13 +26,17 @@ class MemoryWorkStore:
         self.listener: Callable[[Sequence[RunEvent]], Awaitable[None]] | None = None
         self._clock = clock
         self._rows: dict[RunId, Row] = {}
+        self._questions = QuestionBook()
         self._served: dict[TenantId, int] = {}
         self._turn = 0
 
     async def submit(self, run: NewRun) -> RunRecord:
-        """The run's row and event 1. Raises ValueError for an id that is taken and an unknown session."""
+        """The run's row and event 1. Raises ValueError for an id that is taken, an unknown session, and a run to go on
+        from that is unknown or was gone on from already."""
         if run.run_id in self._rows:
             raise ValueError(f"{run.run_id} exists")
+        if run.resumes is not None and not self._can_resume(run.resumes):
+            raise ValueError(f"there is no run {run.resumes} to go on from (any more)")
         row = self._new_row(run)
         if run.session_id is not None:
             now = row.record.created_at
@@ -38,6 +44,9 @@ class MemoryWorkStore:
         self._rows[run.run_id] = row
         await self._tell(self._store(row, [run.first_event]))
         return row.record
+
+    def _can_resume(self, run_id: RunId) -> bool:
+        return run_id in self._rows and all(row.new.resumes != run_id for row in self._rows.values())
 
     def _new_row(self, run: NewRun) -> Row:
         return Row(new=run, record=new_record(run, self._clock.now()), events=[], order=len(self._rows))
@@ -50,7 +59,7 @@ class MemoryWorkStore:
 
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
         """Writes the wish on a run that is not terminal; the first one stays. A suspended run is queued by it, or the
-        suspended root that it is below."""
+        suspended root that it is below. What it and the runs below it have asked is closed."""
         row = self._rows.get(run_id)
         if row is None:
             return None
@@ -61,10 +70,32 @@ class MemoryWorkStore:
                 cancel_reason=wish.reason,
                 cancel_requested_by=wish.requested_by,
             )
-            claimed = self._rows[row.new.root_run_id or run_id]
-            if claimed.record.state is RunState.SUSPENDED:
-                claimed.record = replace(claimed.record, state=RunState.QUEUED)
+            asking = {run_id, *(child.new.run_id for child in self._below(run_id))}
+            self._questions.cancel(asking, now=self._clock.now())
+            _wake(self._rows[row.new.root_run_id or run_id])
         return row.record
+
+    def decide(self, approval_id: ApprovalId, decided: Decided) -> Approval:
+        """A person's answer. The suspended root is queued by it when nothing more is asked below it. Raises ValueError
+        for a question that is not pending."""
+        answered = self._questions.decide(approval_id, decided, now=self._clock.now())
+        if not self._questions.waits(answered.root_run_id):
+            _wake(self._rows[answered.root_run_id])
+        return answered
+
+    async def find_approval(self, tenant_id: TenantId, approval_id: ApprovalId) -> Approval | None:
+        return self._questions.find(tenant_id, approval_id, now=self._clock.now())
+
+    async def sweep_waiting(self) -> Swept:
+        now = self._clock.now()
+        expired = self._questions.expire(now=now)
+        suspended = [row for row in self._rows.values() if row.record.state is RunState.SUSPENDED]
+        idle = {row.new.root_run_id or row.new.run_id for row in suspended if row.must_end(now)}
+        idle |= {
+            row.new.run_id for row in suspended if not self._questions.waits(row.new.root_run_id or row.new.run_id)
+        }
+        queued = sum(_wake(self._rows[run_id]) for run_id in sorted(idle) if self._rows[run_id].new.root_run_id is None)
+        return Swept(queued=queued, expired=expired)
 
     def record(self, run_id: RunId) -> RunRecord:
         return self._rows[run_id].record
@@ -78,21 +109,24 @@ class MemoryWorkStore:
 
     def drop(self, run_id: RunId) -> None:
         """Forgets a run: its caller has what it wanted."""
+        self._questions.forget(run_id)
         row = self._rows.pop(run_id, None)
         if row is not None and row.new.session_id is not None:
             self._book.withdraw(row.new.tenant_id, row.new.session_id, row.session_seq)
 
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        waiting = [row for row in self._queue() if not self._is_blocked(row)]
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
+        """Nobody asks who else is there: every worker is of this process."""
+
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
+        able = [row for row in self._queue() if has is None or row.new.needs <= has]
+        waiting = [row for row in able if not self._is_blocked(row)]
         return [self._take(row, worker_id, lease_seconds) for row in waiting[:limit]]
 
     async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
         now = self._clock.now()
-        ending = [
-            row
-            for row in self._queue()
-            if row.wish is not None or (row.new.deadline_at is not None and row.new.deadline_at <= now)
-        ]
+        ending = [row for row in self._queue() if row.must_end(now)]
         return [self._take(row, worker_id, lease_seconds) for row in ending[:limit]]
 
     def _is_blocked(self, row: Row) -> bool:
@@ -161,6 +195,7 @@ class MemoryWorkStore:
         new = row.new
         session = None if new.session_id is None else self._book.find(new.tenant_id, new.session_id)
         owner = self._rows.get(new.root_run_id or new.run_id, row).new.agent.name
+        before = self._before(row)
         return LoadedRun(
             record=row.record,
             agent=new.agent,
@@ -168,11 +203,22 @@ class MemoryWorkStore:
             cancel=row.wish,
             history=()
             if session is None
-            else self._book.history(new.tenant_id, session.session_id, before=row.session_seq),
+            else self._book.history(
+                new.tenant_id,
+                session.session_id,
+                before=row.session_seq,
+                without=[earlier.session_seq for earlier in before],
+            ),
             last_agent=None if session is None else session.last_agent,
             session_state=self._book.state(new.tenant_id, new.session_id, owner, new.user),
             children=tuple(spend_of(child) for child in self._below(new.run_id)),
+            before=tuple(tuple(earlier.events) for earlier in before),
         )
+
+    def _before(self, row: Row) -> list[Row]:
+        """The runs that this one goes on from, the first one first."""
+        earlier = None if row.new.resumes is None else self._rows.get(row.new.resumes)
+        return [] if earlier is None else [*self._before(earlier), earlier]
 
     def _below(self, run_id: RunId) -> Iterator[Row]:
         for row in self._rows.values():
@@ -186,6 +232,7 @@ class MemoryWorkStore:
         row = self._held(claim)
         stored = self._store(row, bodies)
         self._summarize(row, update)
+        self._ask(row, update)
         self._leave(row, update)
         await self._tell(stored)
         return stored
@@ -236,10 +283,23 @@ class MemoryWorkStore:
         if update.state is not RunState.RUNNING:
             row.holder = None
 
+    def _ask(self, row: Row, update: RunUpdate) -> None:
+        """Keeps and closes questions. A root that nothing keeps waiting is queued instead of suspended."""
+        new, now = row.new, self._clock.now()
+        self._questions.ask(new, update.asked, now=now)
+        self._questions.close(new.run_id, update.closed, now=now)
+        if update.state.is_terminal:
+            self._questions.cancel({new.run_id, *(child.new.run_id for child in self._below(new.run_id))}, now=now)
+        if new.root_run_id is None and (row.must_end(now) or not self._questions.waits(new.run_id)):
+            _wake(row)
+
     def _leave(self, row: Row, update: RunUpdate) -> None:
         """What goes to the session, or is kept beside it."""
         new, now = row.new, self._clock.now()
         if update.state.is_terminal and new.session_id is not None:
+            if update.session_items and not self._is_blocked(row):
+                told_again = [earlier.session_seq for earlier in self._before(row)]
+                self._book.empty_turns(new.tenant_id, new.session_id, told_again)
             self._book.end_turn(
                 new.tenant_id,
                 new.session_id,
@@ -309,3 +369,11 @@ class MemoryWorkStore:
             row.holder = None
             row.record = replace(row.record, state=RunState.QUEUED, recoveries=row.record.recoveries + 1)
         return len(lapsed)
+
+
+def _wake(row: Row) -> bool:
+    """Queues a suspended run; False for any other."""
+    if row.record.state is not RunState.SUSPENDED:
+        return False
+    row.record = replace(row.record, state=RunState.QUEUED)
+    return True

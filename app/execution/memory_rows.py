@@ -28,6 +28,10 @@ class Row:
             return None
         return CancelWish(reason=self.record.cancel_reason, requested_by=self.record.cancel_requested_by)
 
+    def must_end(self, now: float) -> bool:
+        """A cancel was asked for, or the deadline has passed."""
+        return self.wish is not None or (self.new.deadline_at is not None and self.new.deadline_at <= now)
+
 
 def is_under(row: Row | None, claim: Claim) -> bool:
     return row is not None and row.fence == claim.fence and row.record.state is RunState.RUNNING
@@ -98,4 +102,7 @@ def new_record(run: NewRun, now: float) -> RunRecord:
         depth=run.depth,
         path=run.path or (run.agent.name,),
         team=run.team,
+        resumes=run.resumes,
+        first_run_id=run.first_run_id,
+        resolutions=dict(run.resolutions),
     )

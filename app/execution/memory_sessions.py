@@ -1,7 +1,7 @@
 """Sessions in the memory of this process: for conversations of the library, and for tests."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -101,16 +101,29 @@ class SessionBook:
         entry.open_runs.pop(seq, None)
         entry.updated_at = now
 
+    def empty_turns(self, tenant_id: TenantId, session_id: SessionId, seqs: Collection[int]) -> None:
+        """Another run tells in its own part of the history what these have said."""
+        items = self._entries[tenant_id, session_id].items
+        for seq in seqs:
+            items.pop(seq, None)
+
     def withdraw(self, tenant_id: TenantId, session_id: SessionId, seq: int) -> None:
         """A run is forgotten, ended or not: nobody waits for it any more."""
         entry = self._entries.get((tenant_id, session_id))
         if entry is not None:
             entry.open_runs.pop(seq, None)
 
-    def history(self, tenant_id: TenantId, session_id: SessionId, *, before: int | None = None) -> tuple[Message, ...]:
+    def history(
+        self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        *,
+        before: int | None = None,
+        without: Collection[int] = (),
+    ) -> tuple[Message, ...]:
         """The messages of the runs with a smaller number; of all runs without one."""
         items = self._entries[tenant_id, session_id].items
-        kept = sorted(seq for seq in items if before is None or seq < before)
+        kept = sorted(seq for seq in items if (before is None or seq < before) and seq not in without)
         return tuple(message for seq in kept for message in items[seq])
 
     # --- state -------------------------------------------------------------------------------------------------------

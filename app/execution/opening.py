@@ -27,7 +27,8 @@ def first_words(context: DriveContext, loaded: LoadedRun, notes: tuple[AnyEvent,
     they wrote anything: they count too, or a run that kills its workers at once would never be given up. ``notes`` are
     told with the start."""
     claim, state = context.lease.claim, context.journal.state
-    starts_with = _find_start(loaded) if state.phase is Phase.QUEUED else None
+    goes_on = bool(loaded.before)
+    starts_with = _find_start(loaded) if state.phase is Phase.QUEUED and not goes_on else None
     author = starts_with or context.agent.name
     started = RunStarted(worker_id=claim.worker_id, fence=claim.fence, starts_with=starts_with, author=author)
     is_abandoned = state.phase is Phase.THINKING
@@ -43,6 +44,9 @@ def first_words(context: DriveContext, loaded: LoadedRun, notes: tuple[AnyEvent,
     )
     if state.phase is not Phase.QUEUED:
         return (resumed,)
+    if state.calls:
+        # In the middle of the turn that an earlier run left open.
+        return (resumed, *notes)
     return (started, resumed, *notes) if claim.recoveries else (started, *notes)
 
 
@@ -58,6 +62,8 @@ def _find_start(loaded: LoadedRun) -> str | None:
 def _reason(state: State, *, recovered: bool) -> str:
     if recovered:
         return "recovered"
+    if state.phase is Phase.QUEUED:
+        return "resumed"
     return "approval" if state.phase is Phase.HELD else "handed_over"
 
 

@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.agents import Agent
 from app.errors import AdkError, ConfigurationError
 from app.execution.race import Orphans
 from app.execution.threads import ToolThreads
-from app.policy import DeadlineConfig, Effect, Price, RetryConfig
+from app.policy import DeadlineConfig, Effect, Indeterminate, Price, RetryConfig, arguments_digest
 from app.ports.approvals import ApprovalGate
 from app.ports.callbacks import Callbacks, CallbackSet
 from app.ports.clock import Clock, IdSource
@@ -48,7 +49,8 @@ class Runtime:
 
     ``prices`` go by the models' full names. Without ``approvals`` nobody can allow a call, and without ``router`` an
     agent has to name its model. ``threads`` is where callbacks run that are synchronous. An artifact has at most
-    ``max_artifact_bytes``.
+    ``max_artifact_bytes``. ``digest`` is what people are shown of a call's arguments. ``has`` tells what runs may need
+    (``NewRun.needs``) and this process has at the moment; None where that is everything.
     """
 
     store: WorkStore
@@ -63,12 +65,18 @@ class Runtime:
     prices: Mapping[str, Price] = field(default_factory=dict)
     approvals: ApprovalGate | None = None
     approval_ttl_seconds: float | None = None
+    digest: Callable[[str, Mapping[str, Any]], str] = arguments_digest
+    has: Callable[[], frozenset[str]] | None = None
     router: Router | None = None
     callbacks: Callbacks = field(default_factory=NoCallbacks)
     threads: ToolThreads = field(default_factory=ToolThreads)
     max_artifact_bytes: int = 1_048_576
     new_random: Callable[[], random.Random] = random.Random
     orphans: Orphans = field(default_factory=Orphans)
+
+    def has_now(self) -> frozenset[str] | None:
+        """What this process has, None where that is everything."""
+        return None if self.has is None else self.has()
 
     def own_hooks(self, agent: Agent) -> tuple[Hook, ...]:
         """Those of the agent's hooks that are here. The deployment's come before them, and no agent can drop those."""
@@ -122,6 +130,8 @@ class Runtime:
             raise ConfigurationError(
                 f"calls of {', '.join(sorted(unasked))} need an approval, and there is no gate to ask"
             )
+        if self.approvals is None and agent.on_indeterminate is Indeterminate.ASK:
+            raise ConfigurationError(f"{agent.name} has people asked about outcomes, and there is no gate to ask")
         known = [tool.name for tool in tools.all()]
         if shared := sorted({name for name in known if known.count(name) > 1}):
             raise ConfigurationError(f"two tools share a name: {', '.join(shared)}")

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from app.conversation import NOT_MADE, Message, Role, settle_dangling_calls
-from app.events import AnyEvent, RunState, StateDelta
+from app.events import AnyEvent, ApprovalDenied, ApprovalRequired, RunState, StateDelta
+from app.ids import AgentName
+from app.ports.desk import ApprovalStatus, ClosedApproval, NewApproval
 from app.ports.records import RunUpdate
 from app.run import CallProgress, Phase, State
 
@@ -36,10 +38,37 @@ def summarize(
         error_detail=None if end is None or end.code is None else end.detail,
         prompt_version=state.prompt_version,
         prompt_fingerprint=state.fingerprint,
-        model=state.model,
+        # Whoever takes the run up again gives this one to the run's own agent.
+        model=state.model if state.stack[-1:] == state.path[-1:] else None,
         state_delta=_changes(bodies),
+        asked=tuple(_ask(body) for body in bodies if isinstance(body, ApprovalRequired)),
+        closed=tuple(_close(body) for body in bodies if isinstance(body, ApprovalDenied)),
         session_items=leave_in_history(state, given) if has_ended else None,
         last_agent=state.stack[-1] if has_ended and state.stack else None,
+    )
+
+
+def _ask(body: ApprovalRequired) -> NewApproval:
+    return NewApproval(
+        approval_id=body.approval_id,
+        call_id=body.call_id,
+        tool=body.name,
+        agent=AgentName(body.author),
+        kind=body.ask,
+        dispatch=body.dispatch,
+        arguments_digest=body.arguments_digest,
+        summary=body.summary,
+        reason=body.detail,
+        flagged=body.flagged,
+        expires_at=body.expires_at,
+    )
+
+
+def _close(body: ApprovalDenied) -> ClosedApproval:
+    """A person's no is on its row already; of the others nobody has to answer any more."""
+    expired = body.cause == "expired"
+    return ClosedApproval(
+        approval_id=body.approval_id, status=ApprovalStatus.EXPIRED if expired else ApprovalStatus.CANCELLED
     )
 
 

@@ -1,6 +1,7 @@
 """A worker: claims runs while it has slots, drives them, keeps their leases, and hands them back when it goes."""
 
 import asyncio
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -87,7 +88,12 @@ class Worker:
     async def _claim(self, limit: int) -> tuple[Claim, ...]:
         try:
             return tuple(
-                await self._runtime.store.claim(self._worker_id, limit=limit, lease_seconds=self._config.lease_seconds)
+                await self._runtime.store.claim(
+                    self._worker_id,
+                    limit=limit,
+                    lease_seconds=self._config.lease_seconds,
+                    has=self._runtime.has_now(),
+                )
             )
         except StoreUnavailable:
             self._runtime.sink.store_away("claim")
@@ -98,12 +104,13 @@ class Worker:
         task = asyncio.create_task(self._drive(lease), name=f"drive {claim.run_id}")
         self._leases[claim.run_id] = lease
         self._tasks[claim.run_id] = task
-        task.add_done_callback(lambda _: self._forget(claim.run_id))
+        task.add_done_callback(partial(self._forget, lease))
         return task
 
-    def _forget(self, run_id: RunId) -> None:
-        self._leases.pop(run_id, None)
-        self._tasks.pop(run_id, None)
+    def _forget(self, lease: Lease, _: asyncio.Task[None]) -> None:
+        # A run that this worker lost may be its own again by now, under a newer claim.
+        if self._leases.get(lease.run_id) is lease:
+            del self._leases[lease.run_id], self._tasks[lease.run_id]
         self._freed.set()
 
     async def _drive(self, lease: Lease) -> None:
@@ -139,8 +146,15 @@ class Worker:
 
     async def _keep_leases(self) -> None:
         while True:
+            await self._say_hello()
             await self._runtime.clock.sleep(self._config.lease_seconds / 3)
             await self._renew()
+
+    async def _say_hello(self) -> None:
+        try:
+            await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
+        except StoreUnavailable:
+            self._runtime.sink.store_away("hello")
 
     async def _hear_cancels(self) -> None:
         while True:

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints, overload
 
@@ -34,6 +34,7 @@ class FunctionTool:
     timeout_seconds: float | None
     parallel_safe: bool
     needs_approval: bool
+    showable: tuple[str, ...]
     arguments: type[BaseModel]
     parameters: Mapping[str, str]
     context_parameters: tuple[str, ...]
@@ -67,6 +68,7 @@ class FunctionTool:
             timeout_seconds=self.timeout_seconds,
             parallel_safe=self.parallel_safe,
             needs_approval=self.needs_approval,
+            showable=self.showable,
         )
 
     def _keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def tool(
     timeout_seconds: float | None = None,
     parallel_safe: bool = False,
     needs_approval: bool = False,
+    showable: Sequence[str] = (),
 ) -> FunctionTool: ...
 @overload
 def tool(
@@ -97,6 +100,7 @@ def tool(
     timeout_seconds: float | None = None,
     parallel_safe: bool = False,
     needs_approval: bool = False,
+    showable: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(  # noqa: PLR0913 - what an author may say of a tool
     function: Callable[..., Any] | None = None,
@@ -108,6 +112,7 @@ def tool(  # noqa: PLR0913 - what an author may say of a tool
     timeout_seconds: float | None = None,
     parallel_safe: bool = False,
     needs_approval: bool = False,
+    showable: Sequence[str] = (),
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Makes a tool of a typed function; a call or a decorator, with or without arguments.
 
@@ -115,13 +120,22 @@ def tool(  # noqa: PLR0913 - what an author may say of a tool
     more. One that is annotated ToolContext gets the context and is not shown to the model. A synchronous function
     runs in a thread, which goes on after ``timeout_seconds``: let a long one look at ``context.cancellation``.
     A tool without a declared ``effect`` is taken for ``once``, until its author or an agent's says that a repeated call
-    does no harm; one that is declared ``once`` stays so. ``parallel_safe`` and ``needs_approval``: see ``Tool``. Raises
+    does no harm; one that is declared ``once`` stays so. ``parallel_safe``, ``needs_approval`` and ``showable``: see
+    ``Tool``. Raises
     ConfigurationError.
     """
 
     def derive(function: Callable[..., Any]) -> FunctionTool:
         derived = _derive(function, name, description, timeout_seconds)
-        return replace(derived, effect=effect, parallel_safe=parallel_safe, needs_approval=needs_approval)
+        if stray := sorted(set(showable) - set(derived.parameters.values())):
+            raise ConfigurationError(f"tool {derived.declaration.name!r} has no argument {stray[0]!r} to show")
+        return replace(
+            derived,
+            effect=effect,
+            parallel_safe=parallel_safe,
+            needs_approval=needs_approval,
+            showable=tuple(showable),
+        )
 
     return derive if function is None else derive(function)
 
@@ -154,6 +168,7 @@ def _derive(
         timeout_seconds=timeout_seconds,
         parallel_safe=False,
         needs_approval=False,
+        showable=(),
         arguments=model,
         parameters={f"argument_{place}": parameter for place, parameter in enumerate(fields)},
         context_parameters=contexts,

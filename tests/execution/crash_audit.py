@@ -3,7 +3,7 @@ happened. Every rule reads the log anew; none asks the code that wrote it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
@@ -29,9 +29,10 @@ from app.events import (
     ToolIndeterminate,
     ToolRefused,
     ToolResult,
+    TurnCleared,
 )
 from app.ids import ApprovalId
-from app.policy import ApprovalDecision, BudgetLimits, Effect, arguments_digest
+from app.policy import ApprovalDecision, ApprovalKind, BudgetLimits, Effect, Outcome, arguments_digest
 
 Dispatch = tuple[str, int]
 
@@ -42,7 +43,7 @@ class Evidence:
     that arrived; ``saw`` and ``wrote`` hold the state that a dispatch found, and what it changed when it was done.
     ``asked_about`` names the tools of which no call may go out unasked, ``answers`` what people said. ``has_form``:
     the agent declares one for its answers. ``bases`` is what the state may hold beside the run's own.
-    ``has_callbacks``: they write into the state too."""
+    ``has_callbacks``: they write into the state too. ``arguments`` are those that the dispatches were made with."""
 
     events: Sequence[RunEvent]
     made: Sequence[tuple[str, str, int]]
@@ -56,6 +57,7 @@ class Evidence:
     limits: BudgetLimits
     bases: Sequence[Mapping[str, Any]] = ({},)
     has_callbacks: bool = False
+    arguments: Mapping[Dispatch, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def bodies(self) -> tuple[AnyEvent, ...]:
@@ -69,9 +71,18 @@ class Evidence:
 Complaints = Iterator[str]
 
 
+def _lets_go_out(body: AnyEvent) -> bool:
+    """Whether it allows one dispatch: of a call that was asked about, or of a lost one once more."""
+    return isinstance(body, ApprovalGranted) and body.outcome in (None, Outcome.RETRY)
+
+
 def _made_once(evidence: Evidence) -> Complaints:
+    """And once more for each time that a person wanted that of a call that was lost."""
+    wanted = Counter[str](
+        body.call_id for body in evidence.bodies if isinstance(body, ApprovalGranted) and body.outcome is Outcome.RETRY
+    )
     made = Counter(call_id for tool, call_id, _ in evidence.made if tool in evidence.once)
-    yield from (f"{call_id} was made {times} times" for call_id, times in made.items() if times > 1)
+    yield from (f"{call_id} was made {times} times" for call_id, times in made.items() if times > 1 + wanted[call_id])
 
 
 def _stored_before_made(evidence: Evidence) -> Complaints:
@@ -90,14 +101,14 @@ def _granted_before_dispatch(evidence: Evidence) -> Complaints:
             case ApprovalRequired():
                 open_question[body.call_id] = body.approval_id
                 granted.pop(body.call_id, None)
-            case ApprovalGranted() if open_question.get(body.call_id) == body.approval_id:
+            case ApprovalGranted() if open_question.get(body.call_id) == body.approval_id and _lets_go_out(body):
                 granted[body.call_id] = open_question.pop(body.call_id)
             case ToolCalled() if body.name in evidence.asked_about and granted.pop(body.call_id, None) is None:
                 yield f"dispatch {body.dispatch} of {body.call_id} had no grant"
 
 
 def _made_as_granted(evidence: Evidence) -> Complaints:
-    granted = Counter[str](body.call_id for body in evidence.bodies if isinstance(body, ApprovalGranted))
+    granted = Counter[str](getattr(body, "call_id", "") for body in evidence.bodies if _lets_go_out(body))
     made = Counter(call_id for tool, call_id, _ in evidence.made if tool in evidence.asked_about)
     for call_id, times in made.items():
         if times > granted[call_id]:
@@ -132,6 +143,7 @@ def _answered_once(evidence: Evidence) -> Complaints:
 
 
 def _goes_out_as_granted(evidence: Evidence) -> Complaints:
+    """Where a person put other arguments, these."""
     asked: dict[str, str] = {}
     for body in evidence.bodies:
         match body:
@@ -139,9 +151,58 @@ def _goes_out_as_granted(evidence: Evidence) -> Complaints:
                 asked[body.call_id] = body.arguments_digest
             case ApprovalGranted() if body.arguments_digest != asked.get(body.call_id):
                 yield f"{body.call_id} is granted with other arguments than were asked about"
+            case ApprovalGranted(arguments=dict() as put):
+                asked[body.call_id] = arguments_digest(body.name, put)
+                if body.edited_digest != asked[body.call_id]:
+                    yield f"{body.call_id} has another digest than what was put"
             case ToolCalled() if body.call_id in asked:
                 if arguments_digest(body.name, body.arguments) != asked[body.call_id]:
                     yield f"{body.call_id} goes out with other arguments than were asked about"
+
+
+def _made_as_stored(evidence: Evidence) -> Complaints:
+    stored: dict[Dispatch, dict[str, Any]] = {
+        (b.call_id, b.dispatch): b.arguments for b in evidence.bodies if isinstance(b, ToolCalled)
+    }
+    for dispatch, arguments in evidence.arguments.items():
+        if stored.get(dispatch) != arguments:
+            yield f"{dispatch} was made with {arguments}, where the log tells {stored.get(dispatch)}"
+
+
+def _cleared_with_what_was_put(evidence: Evidence) -> Complaints:
+    """What a person put has passed the checks of the turn before it goes out."""
+    unchecked: set[str] = set()
+    for body in evidence.bodies:
+        match body:
+            case ApprovalGranted(arguments=dict()):
+                unchecked.add(body.call_id)
+            case TurnCleared():
+                unchecked.clear()
+            case ToolCalled() if body.call_id in unchecked:
+                yield f"{body.call_id} goes out with arguments that nobody has checked"
+
+
+def _told_as_a_person_said(evidence: Evidence) -> Complaints:
+    """What follows the word of a person about a call that was lost is what he said, and only such a call is asked
+    about."""
+    out: set[str] = set()
+    said: dict[str, Outcome] = {}
+    for body in evidence.bodies:
+        match body:
+            case ApprovalRequired(ask=ApprovalKind.OUTCOME) if body.call_id not in out:
+                yield f"somebody is asked what became of {body.call_id}, which is not out"
+            case ApprovalGranted(outcome=Outcome() as outcome):
+                said[body.call_id] = outcome
+            case ToolCalled():
+                out.add(body.call_id)
+                if said.pop(body.call_id, Outcome.RETRY) is not Outcome.RETRY:
+                    yield f"{body.call_id} goes out again, and nobody wanted that"
+            case ToolResult():
+                if said.pop(body.call_id, Outcome.SUCCEEDED) is not Outcome.SUCCEEDED:
+                    yield f"{body.call_id} has a result, and nobody said that it succeeded"
+            case ToolFailed():
+                if said.pop(body.call_id, Outcome.FAILED) is Outcome.SUCCEEDED:
+                    yield f"{body.call_id} is told to have failed, and a person said that it succeeded"
 
 
 def _no_stand_in_after_effect(evidence: Evidence) -> Complaints:
@@ -153,7 +214,8 @@ def _no_stand_in_after_effect(evidence: Evidence) -> Complaints:
 
 
 def _state_as_written(evidence: Evidence) -> Complaints:
-    """What the dispatches changed whose results are stored, in the order of the results."""
+    """What the dispatches changed whose results are stored, in the order of the results. What a person told of a call
+    is no result of it."""
     if evidence.has_callbacks:
         return
     stored: dict[str, Any] = {}
@@ -163,6 +225,8 @@ def _state_as_written(evidence: Evidence) -> Complaints:
         match body:
             case StateDelta():
                 stored.update(body.actions.state_delta or {})
+            case ApprovalGranted(outcome=Outcome.SUCCEEDED):
+                dispatches.pop(body.call_id, None)
             case ToolCalled():
                 dispatches[body.call_id] = body.dispatch
                 found = evidence.saw.get((body.call_id, body.dispatch))
@@ -259,6 +323,9 @@ RULES: Final[Mapping[str, Callable[[Evidence], Complaints]]] = {
     "an answer in the log is the word of a person": _answered_by_people,
     "every question has one answer after it": _answered_once,
     "what goes out is what was asked about": _goes_out_as_granted,
+    "a call is made with the arguments that the log tells": _made_as_stored,
+    "what a person put is checked before it goes out": _cleared_with_what_was_put,
+    "what became of a lost call is what a person said": _told_as_a_person_said,
     "no other model goes on from a call that can't be repeated": _no_stand_in_after_effect,
     "the state is what the tools wrote": _state_as_written,
     "the end is last and once": _ends_once,

@@ -19,7 +19,7 @@ from app.events import (
     ToolResult,
 )
 from app.ids import ApprovalId
-from app.policy import BudgetLimits
+from app.policy import ApprovalKind, BudgetLimits, Outcome
 from tests.execution.crash_audit import Evidence
 
 Break = Callable[[Evidence], Evidence]
@@ -140,6 +140,15 @@ BREAKS: Final[Mapping[str, Mapping[str, Break]]] = {
     "what goes out is what was asked about": {
         "another grant": _with(ApprovalGranted, arguments_digest="0" * 64),
         "another question": _with(ApprovalRequired, arguments_digest="0" * 64),
+    },
+    "a call is made with the arguments that the log tells": {"with others": _with(ToolCalled, arguments={"to": "me"})},
+    "what a person put is checked before it goes out": {"unchecked": _with(ApprovalGranted, arguments={"to": "me"})},
+    "what became of a lost call is what a person said": {
+        "it went out again": _with(ApprovalGranted, outcome=Outcome.FAILED),
+        "it was not out": _with(ApprovalRequired, ask=ApprovalKind.OUTCOME),
+        "it has a result": lambda evidence: _with(ToolCalled, call_id="call_9_9")(
+            _with(ApprovalGranted, outcome=Outcome.FAILED)(evidence)
+        ),
     },
     "no other model goes on from a call that can't be repeated": {
         "fell back late": _before_the_end(ModelFellBack(from_model="a", to_model="b"))

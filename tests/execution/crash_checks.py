@@ -1,11 +1,14 @@
 """Living through many fates, and checking every run that came of it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from app.ids import RunId
 from app.run import State, fold
 from app.run.invariants import broken_invariants
+from app.run.reopen import fold_chain
 from tests.execution.crash_audit import complaints
+from tests.execution.crash_chain_audit import chain_complaints
 from tests.execution.crash_process import Blow, Fate
 from tests.execution.crash_session_audit import session_complaints
 from tests.execution.crash_setting import Setting
@@ -21,16 +24,29 @@ def check(world: World) -> None:
         found = complaints(world.evidence(run_id))
         assert not found, (found, kinds)
         state = State()
-        for event in events:
-            state = fold(state, event.body, at=event.at)
-            assert broken_invariants(state) == [], (event, kinds)
+        for state in states_of(world, run_id):
+            assert broken_invariants(state) == [], (state.seq, kinds)
         assert state.end is not None
         assert (record.state, record.error_code, record.usage) == (state.end.state, state.end.code, state.end.usage)
     found = [] if world.is_plain else tree_complaints(world.tree())
     if world.setting.runs_of_session:
         found += session_complaints(world.conversation())
+    if world.setting.is_kept:
+        found += chain_complaints(world.chain())
     assert not found, "\n".join([*found, *story(world)])
     assert world.zombie_writes == 0
+
+
+def states_of(world: World, run_id: RunId) -> Iterator[State]:
+    """The state after each event of a log, as it goes on from those before it."""
+    before, events = world.before(run_id), world.store.events(run_id)
+    if before:
+        yield from (fold_chain(before, events[:length]) for length in range(1, len(events) + 1))
+        return
+    state = State()
+    for event in events:
+        state = fold(state, event.body, at=event.at)
+        yield state
 
 
 def story(world: World) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.errors import LeaseLost, StoreUnavailable, ToolExecutionError
 from app.events import AnyEvent, RunEvent, RunState
+from app.execution.desk import StoredGate
 from app.execution.drive import drive
 from app.execution.lease import Lease
 from app.execution.local import OneProvider
@@ -17,10 +18,11 @@ from app.execution.perform.context import Drained
 from app.execution.race import Orphans
 from app.execution.runtime import LoopRules, Runtime
 from app.hooks import HookRegistry
-from app.ids import RunId, WorkerId
+from app.ids import ApprovalId, RunId, TenantId, WorkerId
 from app.policy import ApprovalDecision, ApprovalRecord, Price, RetryConfig
 from app.ports.approvals import Deferred
 from app.ports.cancellation import CancellationToken
+from app.ports.desk import Approval, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunUpdate
 from app.ports.sessions import Artifact
 from app.ports.tools import ToolContext, ToolFunction
@@ -48,7 +50,8 @@ class Blow(Enum):
     """What befalls a process at one of its operations. ``AWAY`` and ``LANDED``: the database breaks the connection
     before or after it is used; where a log is not written or read they do nothing. ``HAND_BACK``: somebody puts the
     run back into the queue, whoever holds it. ``CANCEL_CHILD`` cancels the newest run below it that has not ended,
-    ``CANCEL_LAST`` the last run that was submitted."""
+    ``CANCEL_LAST`` the last run that was submitted. Where the store keeps the questions: ``ANSWER``: somebody answers
+    the oldest open one; ``EXPIRE``: the time for all of them is over."""
 
     CRASH = auto()
     STALL = auto()
@@ -59,10 +62,12 @@ class Blow(Enum):
     HAND_BACK = auto()
     CANCEL_CHILD = auto()
     CANCEL_LAST = auto()
+    ANSWER = auto()
+    EXPIRE = auto()
 
 
 # What can befall a run that is alone.
-BLOWS: Final = [blow for blow in Blow if blow not in {Blow.CANCEL_CHILD, Blow.CANCEL_LAST}]
+BLOWS: Final = [blow for blow in Blow if blow not in {Blow.CANCEL_CHILD, Blow.CANCEL_LAST, Blow.ANSWER, Blow.EXPIRE}]
 Fate = Mapping[int, Blow]
 
 
@@ -106,6 +111,10 @@ class Process:
                 await let_others_run()
             case Blow.HAND_BACK:
                 await self.world.hand_back()
+            case Blow.ANSWER if self.world.setting.is_kept:
+                await self.world.people.answer(1)
+            case Blow.EXPIRE if self.world.setting.is_kept:
+                await self.world.let_time_pass()
         if self.stalled.is_set():
             # All of the process stands still, also what it does beside.
             await self.wakes.wait()
@@ -123,7 +132,9 @@ class Process:
 
     # --- the store as this process reaches it ------------------------------------------------------------------------
 
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
         await self.point()
         store, claims = self.world.store, list[Claim]()
         if len(self.world.run_ids) > 1:
@@ -187,6 +198,20 @@ class Process:
     async def requeue_expired(self) -> int:
         raise NotImplementedError("the world sweeps")
 
+    async def sweep_waiting(self) -> Swept:
+        raise NotImplementedError("the world sweeps")
+
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
+        raise NotImplementedError("nobody's heart beats here")
+
+    async def find_approval(self, tenant_id: TenantId, approval_id: ApprovalId) -> Approval | None:
+        if await self.point() is Blow.AWAY:
+            raise StoreUnavailable
+        found = await self.world.store.find_approval(tenant_id, approval_id)
+        if await self.point() is Blow.LANDED:
+            raise StoreUnavailable
+        return found
+
     # --- its tools, hooks, gate and model ----------------------------------------------------------------------------
 
     def tool(self, name: str) -> ToolFunction:
@@ -198,6 +223,8 @@ class Process:
             dispatch = (context.call_id, context.dispatch)
             found = doings.saw[dispatch] = copy.deepcopy(dict(context.state))
             doings.made.append((name, *dispatch))
+            doings.arguments[dispatch] = copy.deepcopy(arguments)
+            doings.keys.add((context.call_id, context.idempotency_key))
             assert self.lease is not None
             world.read_budget(context, fence=self.lease.claim.fence)
             if name in scene.flaky and context.dispatch == 1:
@@ -238,7 +265,7 @@ class Process:
             sink=RecordingSink(),
             rules=LoopRules(retry=RetryConfig(max_attempts=setting.scene.attempts)),
             prices=dict.fromkeys(map("scripted:{}".format, setting.scene.scripts), _PRICE),
-            approvals=self,
+            approvals=StoredGate(self) if setting.is_kept else self,
             router=TaskRouter({"clerical": setting.scene.route}) if setting.scene.route else None,
             new_random=lambda: random.Random(7),
             orphans=Orphans(),
@@ -261,7 +288,12 @@ class Process:
         """Somebody answers questions that a gate has put off, and puts the run back into the queue."""
         await self.point()
         self.world.clock.advance(VISIT_SECONDS)
-        self.world.desk.visit(self.world.setting.decided_per_visit)
+        most = self.world.setting.decided_per_visit
+        if self.world.setting.is_kept:
+            await self.world.people.answer(most)
+            await self.point()
+            return None
+        self.world.desk.visit(most)
         await self.point()
         if self.world.store.record(self.world.current).state is RunState.SUSPENDED:
             await self.world.hand_back()

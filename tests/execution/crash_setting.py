@@ -6,10 +6,19 @@ from typing import Any, Final
 
 from app.agents import Agent
 from app.execution.memory import MemoryWorkStore
-from app.policy import ApprovalDenial, BudgetLimits, ConcurrencyConfig, Effect, Indeterminate, RepairConfig
+from app.policy import (
+    ApprovalDenial,
+    BudgetLimits,
+    ConcurrencyConfig,
+    Effect,
+    Indeterminate,
+    Outcome,
+    RepairConfig,
+)
 from app.ports.callbacks import CallbackPoint
 from app.providers import ScriptedCall, ScriptedError, ScriptedStep
 from tests.execution.crash_desk import Word
+from tests.execution.crash_people import Say
 
 EFFECTS: Final = {"look": Effect.READ, "put": Effect.IDEMPOTENT, "pay": Effect.ONCE}
 
@@ -94,7 +103,10 @@ WATCHED: Final = replace(WHOLE, gated=("pay",), gated_by_hook=("put",))
 class Setting:
     """The parts of a life that don't change by fate. The person at the desk says ``words`` about one question after
     the other, and the last of them about all that follow; of what was put off one visit decides so many.
-    ``runs_of_session``: how many runs of one session were submitted; 0: one run, of none."""
+    ``runs_of_session``: how many runs of one session were submitted; 0: one run, of none. ``is_kept``: the store keeps
+    the questions, and people answer them there: ``says`` about calls, ``outcomes`` about those that were lost.
+    ``resumptions``: so often somebody goes on from a run that failed with something open, and says ``resolutions`` of
+    its calls in turn."""
 
     scene: Scene = PLAIN
     on_indeterminate: Indeterminate = Indeterminate.SURFACE
@@ -109,6 +121,11 @@ class Setting:
     deadline_seconds: float | None = None
     max_llm_calls: int = 100
     runs_of_session: int = 0
+    is_kept: bool = False
+    says: tuple[Say, ...] = (Say.GRANT,)
+    outcomes: tuple[Outcome, ...] = (Outcome.SUCCEEDED,)
+    resumptions: int = 0
+    resolutions: tuple[Outcome, ...] = (Outcome.SUCCEEDED,)
 
     def agent(self) -> Agent:
         fields = {

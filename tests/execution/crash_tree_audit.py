@@ -53,7 +53,8 @@ class Reading:
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """All runs of a world. ``appends`` are in the order in which they were stored; ``stacks`` are what the code folds
-    the logs to, ``finished`` the marks of callbacks that were not cut off."""
+    the logs to, ``finished`` the marks of callbacks that were not cut off, ``taken_over`` calls that went out in a run
+    from which this one goes on."""
 
     appends: Sequence[Sequence[RunEvent]]
     agents: Mapping[RunId, Agent]
@@ -66,6 +67,7 @@ class Tree:
     readings: Sequence[Reading]
     most_model_calls: int
     limits: BudgetLimits
+    taken_over: Set[tuple[RunId, str]] = frozenset()
 
     @cached_property
     def order(self) -> list[RunEvent]:
@@ -290,6 +292,8 @@ def _override_has_its_result(tree: Tree) -> Complaints:
 
 def _went_out(tree: Tree, event: RunEvent) -> bool:
     call_id = getattr(event.body, "call_id", None)
+    if (event.run_id, call_id) in tree.taken_over:
+        return True
     log = (before for before in tree.logs[event.run_id] if before.seq < event.seq)
     return any(isinstance(before.body, ToolCalled) and before.body.call_id == call_id for before in log)
 

@@ -7,27 +7,30 @@ its operations is its fate. A killed process does nothing more: every further op
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from app.agents import Agent
 from app.agents.definition import SubAgentMode
-from app.conversation import Usage
-from app.errors import LeaseLost
-from app.events import ModelCall, RunEvent, RunResumed, RunStarted, RunState, StateDelta, Terminated
+from app.events import ModelCall, RunEvent, RunResumed, RunStarted, RunState, StateDelta
 from app.execution.memory import MemoryWorkStore
 from app.execution.memory_sessions import InMemorySessions
-from app.ids import RunId, SessionId, TenantId
+from app.ids import ApprovalId, RunId, SessionId, TenantId
 from app.policy import BudgetLimits, Effect, Scope, most_restrictive
+from app.ports.desk import Approval
 from app.ports.model import ModelRequest
-from app.ports.records import Claim, NewRun, RunUpdate
+from app.ports.records import Claim, NewRun
 from app.ports.sessions import NewSession
 from app.ports.tools import ToolContext
-from app.run import State, fold_all
+from app.run import State
+from app.run.reopen import fold_chain, unresolved
 from app.testing import FakeClock, SequentialIds
-from tests.execution.crash_audit import Dispatch, Evidence
+from tests.execution.crash_audit import Evidence
+from tests.execution.crash_chain_audit import Chain
 from tests.execution.crash_desk import Desk
+from tests.execution.crash_parts import Doings, WorldClock, Zombies
+from tests.execution.crash_people import People
 from tests.execution.crash_probe import Asked
 from tests.execution.crash_process import Crash, Fate, Process
 from tests.execution.crash_session_audit import Conversation
@@ -36,41 +39,23 @@ from tests.execution.crash_tree_audit import Reading, Tree
 from tests.execution.fakes import InlineExecutor
 from tests.execution.support import LEASE_SECONDS
 
-_PATIENCE_SECONDS: Final = 10.0
 _LUCKY_LIVES: Final = 12
 _TENANT: Final = TenantId("acme")
 _SESSION: Final = SessionId("ses-1")
 
 
-class WorldClock(FakeClock):
-    """Short sleeps move the time. Of long ones nobody waits for the end: they bound something that is quicker."""
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds > _PATIENCE_SECONDS:
-            await asyncio.get_running_loop().create_future()
-        await super().sleep(seconds)
-
-
 @dataclass(kw_only=True)
-class Doings:
-    """What the tools of one run did. ``made`` holds (tool, call, dispatch); ``saw`` and ``wrote`` what a dispatch found
-    in the run's state, and what it changed there before it returned."""
-
-    made: list[tuple[str, str, int]] = field(default_factory=list)
-    saw: dict[Dispatch, dict[str, Any]] = field(default_factory=dict)
-    wrote: dict[Dispatch, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True)
-class World:
+class World(Zombies):
     """Some runs, those below them, and all that their processes did outside the logs. ``appends`` are in the order in
-    which they were stored, whatever the run; ``agents`` of all runs."""
+    which they were stored, whatever the run; ``agents`` of all runs; ``rows`` are the questions that the store kept, at
+    the end."""
 
     setting: Setting
     store: MemoryWorkStore
     clock: FakeClock
-    new_runs: Sequence[NewRun]
+    new_runs: list[NewRun]
     desk: Desk
+    people: People
     sessions: InMemorySessions
     ids: SequentialIds = field(default_factory=SequentialIds)
     agents: dict[RunId, Agent] = field(default_factory=dict)
@@ -83,6 +68,7 @@ class World:
     zombie_writes: int = 0
     zombie_refusals: int = 0
     lives: list[Process] = field(default_factory=list)
+    rows: Mapping[ApprovalId, Approval] = field(default_factory=dict)
     _doings: dict[RunId, Doings] = field(default_factory=dict)
 
     @property
@@ -130,6 +116,49 @@ class World:
         """A run's events, as they were stored."""
         return [event for append in self.appends for event in append if event.run_id == run_id]
 
+    def before(self, run_id: RunId) -> list[list[RunEvent]]:
+        """The logs of the runs that it goes on from, the first one's first."""
+        resumes = next((run.resumes for run in self.new_runs if run.run_id == run_id), None)
+        return [] if resumes is None else [*self.before(resumes), self.log(resumes)]
+
+    def chain(self) -> Chain:
+        """Of the runs that go on from each other, and of what was asked."""
+        return Chain(
+            logs=[self.log(run_id) for run_id in self.run_ids],
+            resolutions=[run.resolutions for run in self.new_runs],
+            made=[self.doings(run_id).made for run_id in self.run_ids],
+            keys={call for run_id in self.run_ids for call in self.doings(run_id).keys},
+            once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
+            all_events=[event for append in self.appends for event in append],
+            rows=self.rows,
+            said=self.people.decided,
+        )
+
+    async def let_time_pass(self) -> None:
+        """The time for every question is over, and somebody looks."""
+        if self.setting.ttl_seconds is not None:
+            self.clock.advance(self.setting.ttl_seconds)
+        await self.store.sweep_waiting()
+
+    async def go_on(self) -> None:
+        """Somebody goes on from the run that was submitted last, where it failed with something open."""
+        last = self.new_runs[-1]
+        is_over = self.store.record(last.run_id).error_code in ("worker_lost", "tool_indeterminate")
+        if not is_over or len(self.new_runs) > self.setting.resumptions:
+            return
+        says = self.setting.resolutions
+        left = unresolved([*self.before(last.run_id), self.log(last.run_id)])
+        new = replace(
+            last,
+            run_id=RunId(f"run-{len(self.new_runs) + 1}"),
+            resumes=last.run_id,
+            first_run_id=self.run_id,
+            resolutions={each.call.call_id: says[place % len(says)] for place, each in enumerate(left)},
+        )
+        self.new_runs.append(new)
+        self.agents[new.run_id] = new.agent
+        await self.store.submit(new)
+
     def doings(self, run_id: RunId) -> Doings:
         return self._doings.setdefault(run_id, Doings())
 
@@ -157,7 +186,8 @@ class World:
             bases=self._bases(run_id),
             once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
             asked_about=scene.asked_about,
-            answers=self.desk.answers,
+            answers={**self.desk.answers, **self.people.answers},
+            arguments=doings.arguments,
             has_form=is_root and "output_schema" in scene.agent,
             has_callbacks=_has_callbacks(self.agents[run_id]),
             most_repairs=0 if repair is None else repair.max_attempts,
@@ -190,13 +220,14 @@ class World:
             agents=self.agents,
             parents={row.run_id: row.parent_run_id for row in records if row.parent_run_id is not None},
             roots=self.run_ids,
-            stacks={row.run_id: fold_all(State(), self.log(row.run_id)).stack for row in records},
+            stacks={row.run_id: fold_chain(self.before(row.run_id), self.log(row.run_id)).stack for row in records},
             once=frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ONCE),
             asked=self.asked,
             finished=self.finished,
             readings=self.readings,
             most_model_calls=self.setting.max_llm_calls,
             limits=self.setting.limits,
+            taken_over={(run.run_id, call_id) for run in self.new_runs for call_id in run.resolutions},
         )
 
     def conversation(self) -> Conversation:
@@ -221,6 +252,7 @@ class World:
     async def hear(self, events: Sequence[RunEvent]) -> None:
         """Everything that was stored, in that order."""
         self.appends.append(events)
+        self.people.hear(events)
 
     def read_budget(self, context: ToolContext, *, fence: int) -> None:
         """What the budget of the whole tree tells, and what the logs of the tree tell at the same moment. Not where
@@ -240,37 +272,6 @@ class World:
         """Puts the run into the queue again, unless it has ended."""
         if not self.has_ended:
             await self.store.hand_back(self.current)
-
-    async def let_zombies_write(self) -> None:
-        """Whoever lost the run wakes and tries to end it. Nothing of that may be stored."""
-        for claim in self.lost_claims:
-            row = self.store.record(claim.run_id)
-            try:
-                await self.store.append_if_owner(claim, [_ZOMBIE_END], _ZOMBIE_UPDATE)
-                self.zombie_writes += 1
-            except LeaseLost:
-                self.zombie_refusals += 1
-                # The same row: it also counts the events.
-                assert self.store.record(claim.run_id) is row
-
-    async def let_zombies_begin(self) -> None:
-        """Whoever lost a run tries to begin another one below it, and to keep something in its session."""
-        for claim in self.lost_claims:
-            child = replace(self.new_runs[0], run_id=_ZOMBIE_RUN, parent_run_id=claim.run_id, session_id=None, depth=1)
-            attempts: list[Awaitable[object]] = [self.store.adopt(claim, child)]
-            if self.setting.runs_of_session:
-                attempts.append(self.store.save_artifact(claim, "zombie", b"zombie", "text/plain"))
-            for attempt in attempts:
-                try:
-                    await attempt
-                    self.zombie_writes += 1
-                except LeaseLost:
-                    self.zombie_refusals += 1
-
-
-_ZOMBIE_RUN: Final = RunId("run-of-a-zombie")
-_ZOMBIE_END = Terminated(state=RunState.FAILED, code="internal_error", detail="zombie")
-_ZOMBIE_UPDATE = RunUpdate(state=RunState.FAILED, usage=Usage(), model_calls=0, tool_calls=0)
 
 
 def _has_callbacks(agent: Agent) -> bool:
@@ -292,7 +293,8 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     world = await _begin(setting)
     sleepers: list[tuple[Process, asyncio.Task[State | None]]] = []
-    for fate in (*fates, *[{} for _ in range(_LUCKY_LIVES * len(world.run_ids))]):
+    lucky: list[Fate] = [{}] * (_LUCKY_LIVES * (len(world.run_ids) + setting.resumptions))
+    for fate in (*fates, *lucky):
         if world.has_ended:
             break
         process = Process(world, fate)
@@ -307,12 +309,14 @@ async def live_through(fates: Sequence[Fate], setting: Setting, *, wake: random.
             sleepers.append((process, living))
         await _sweep(world, process)
         await world.let_zombies_begin()
+        await world.go_on()
     for sleeper, _ in sleepers:
         sleeper.wakes.set()
     await asyncio.gather(*(task for _, task in sleepers), return_exceptions=True)
     await world.let_zombies_write()
     for _, task in sleepers:
         _expect_no_defect(task)
+    world.rows = await world.people.rows()
     return world
 
 
@@ -334,12 +338,14 @@ async def _begin(setting: Setting) -> World:
         )
         for number in range(1, max(1, setting.runs_of_session) + 1)
     ]
+    store = setting.store(clock, sessions)
     world = World(
         setting=setting,
-        store=setting.store(clock, sessions),
+        store=store,
         clock=clock,
         new_runs=runs,
         desk=Desk(words=setting.words),
+        people=People(store=store, tenant_id=_TENANT, calls=setting.says, outcomes=setting.outcomes),
         sessions=sessions,
         agents={run.run_id: agent for run in runs},
     )
@@ -370,6 +376,8 @@ async def _sweep(world: World, process: Process) -> None:
     if any(world.store.record(run_id).state is RunState.RUNNING for run_id in world.run_ids):
         world.clock.advance(LEASE_SECONDS)
         assert await world.store.requeue_expired() == 1
+    if world.setting.is_kept:
+        await world.store.sweep_waiting()
     if process.lease is not None:
         world.lost_claims += [process.lease.claim, *process.claims]
 

@@ -70,10 +70,10 @@ class RecordingFeed(SilentFeed):
     def announce_ended(self, run_id: RunId) -> None:
         self.announce_stored(run_id)
 
-    def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int) -> None:
+    def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int, fence: int = 0) -> None:
         self.attempts.append((iteration, attempt))
 
-    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str) -> None:
+    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str, fence: int = 0) -> None:
         self.texts.append(text)
 
     def forget(self, run_id: RunId) -> None:

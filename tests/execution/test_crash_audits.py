@@ -1,8 +1,10 @@
-"""The audits of trees and sessions see what they are there for: each rule has a sound world that, broken by hand, it
-complains about."""
+"""The audits of trees, sessions and chains see what they are there for: each rule has a sound world that, broken by
+hand, it complains about."""
 
 import pytest
 
+from tests.execution.crash_chain_audit import CHAIN_RULES, chain_complaints
+from tests.execution.crash_chain_breaks import CHAIN_BREAKS, LOSES_A_PAYMENT, TWO_RUNS, ChainBreak
 from tests.execution.crash_session_audit import SESSION_RULES, session_complaints
 from tests.execution.crash_setting import Setting
 from tests.execution.crash_tree_audit import TREE_RULES, tree_complaints
@@ -45,3 +47,21 @@ async def test_the_audit_sees_what_is_wrong_with_a_session_that_was_broken_by_ha
     sound = (await live_through([], setting)).conversation()
     assert session_complaints(sound) == []
     assert rule in {complaint.partition(": ")[0] for complaint in session_complaints(broken(sound))}
+
+
+def test_every_rule_about_chains_has_one_that_breaks_it() -> None:
+    assert CHAIN_BREAKS.keys() == CHAIN_RULES.keys()
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        pytest.param(rule, broken, id=f"{rule}: {how}")
+        for rule, breaks in CHAIN_BREAKS.items()
+        for how, broken in breaks.items()
+    ],
+)
+async def test_the_audit_sees_what_is_wrong_with_a_chain_that_was_broken_by_hand(rule: str, broken: ChainBreak) -> None:
+    sound = (await live_through(LOSES_A_PAYMENT, TWO_RUNS)).chain()
+    assert (len(sound.logs), chain_complaints(sound)) == (2, [])
+    assert rule in {complaint.partition(": ")[0] for complaint in chain_complaints(broken(sound))}

@@ -108,6 +108,6 @@ class TextFeed(SilentFeed):
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
 
-    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str) -> None:
+    def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str, fence: int = 0) -> None:
         if run_id == self._handover.run_id and text:
             self._handover.put_text(text)

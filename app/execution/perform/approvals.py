@@ -2,28 +2,31 @@
 one who asks, lets the call go out; a gate that fails has granted nothing."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final, Literal
 
-from app.agents import Agent
-from app.conversation import OUTCOME_UNKNOWN, ToolCall, replace_surrogates
-from app.errors import ConfigurationError
+from app.conversation import OUTCOME_UNKNOWN, clean_json, replace_surrogates
+from app.conversation.text import is_storable
+from app.errors import ConfigurationError, LeaseLost
 from app.events import (
     AnyEvent,
     ApprovalDenied,
     ApprovalGranted,
-    ApprovalRequired,
     RunSuspended,
     ToolFailed,
+    ToolIndeterminate,
     ToolRefused,
     WorkOrphaned,
 )
 from app.execution.perform.context import DriveContext
+from app.execution.perform.holding import hold
+from app.execution.perform.questions import find_open, record_of
 from app.execution.race import Bound, Cut, CutOff
-from app.ids import AgentName, ApprovalId, RunId, TenantId
-from app.policy import ApprovalDecision, ApprovalDenial, ApprovalRecord, arguments_digest, judge_decision
+from app.policy import ApprovalDecision, ApprovalDenial, ApprovalKind, ApprovalRecord, judge_decision
 from app.ports.approvals import ApprovalGate, Deferred
 from app.prompt import wrap_untrusted
-from app.run import AskApproval, CallProgress, Plan, RequestApproval, Suspend
+from app.run import AskApproval, Plan, Suspend
+from app.run.steps.outcomes import tell_outcome
 
 Refusal = Literal["denied", "expired", "self_granted", "gate_failed"]
 
@@ -33,28 +36,6 @@ _TOLD: Final[Mapping[Refusal, str]] = {
     "self_granted": "The call was not approved: nobody can approve what he asks for himself.",
     "gate_failed": "The call was not approved: nobody could be asked.",
 }
-
-
-def put_question(context: DriveContext, call: ToolCall, reason: str) -> ApprovalRequired:
-    """The question about one dispatch of a call, with a digest of the arguments that will go out."""
-    now = context.runtime.clock.now()
-    seconds = _ttl_seconds(context, context.agent)
-    return ApprovalRequired(
-        call_id=call.call_id,
-        name=call.name,
-        approval_id=ApprovalId(context.runtime.ids.new("apr")),
-        arguments_digest=arguments_digest(call.name, call.arguments or {}),
-        expires_at=None if seconds is None else now + seconds,
-        detail=reason,
-        iteration=context.journal.state.iteration,
-        author=context.agent.name,
-    )
-
-
-async def request_approval(context: DriveContext, planned: Plan, command: RequestApproval) -> tuple[AnyEvent, ...]:
-    """Outcome: ``approval_required``, for a call that goes out once more."""
-    progress = _find(planned, command)
-    return (*planned.events, put_question(context, progress.call, progress.approval_reason))
 
 
 async def suspend(context: DriveContext, planned: Plan, command: Suspend) -> tuple[AnyEvent, ...]:
@@ -68,25 +49,23 @@ async def ask_approval(context: DriveContext, planned: Plan, command: AskApprova
     """Outcomes: ``approval_granted``; ``approval_denied`` and what the model is told; what ended the run meanwhile; or
     nothing, where the gate puts the question off."""
     await context.journal.append(*planned.events)
-    progress = _find(planned, command)
     record = record_of(
-        progress,
+        find_open(planned, command.call_id),
         run_id=context.record.run_id,
         tenant_id=context.record.tenant_id,
         agent=context.agent.name,
         user=context.record.user,
-        flagged=context.is_flagged,
     )
     gate = context.runtime.approvals
     if gate is None:
         return _denied(context, record, "gate_failed", None)
-    seconds = None if record.expires_at is None else max(0.0, record.expires_at - context.runtime.clock.now())
     bounds = list(context.bounds(None))
-    if seconds is not None:
-        bounds.append(Bound(cut=Cut.STEP, seconds=seconds))
+    if record.expires_at is not None and not getattr(gate, "keeps_questions", False):
+        left = max(0.0, record.expires_at - context.runtime.clock.now())
+        bounds.append(Bound(cut=Cut.STEP, seconds=left))
     try:
-        answer = await context.racetrack.race(_answer(gate, record), bounds)
-    except ConfigurationError:
+        answer = await context.racetrack.race(hold(context, partial(_answer, gate, record)), bounds)
+    except (ConfigurationError, LeaseLost):
         raise
     except Exception as error:  # noqa: BLE001 - a gate that fails grants nothing
         return _denied(context, record, "gate_failed", None, why=type(error).__name__)
@@ -96,13 +75,19 @@ async def ask_approval(context: DriveContext, planned: Plan, command: AskApprova
         case CutOff():
             ended = context.ended_by(answer.cut, what="approval", step_seconds=None)
             return (*_orphan(context, answer, record), ended)
-        case Deferred() if record.expires_at is not None and context.runtime.clock.now() >= record.expires_at:
+        case Deferred() if _is_over(context, record, answer):
             return _denied(context, record, "expired", None)
         case Deferred():
             context.deferred.add(record.approval_id)
             return ()
         case _:
             return _judge(context, record, answer)
+
+
+def _is_over(context: DriveContext, record: ApprovalRecord, answer: Deferred) -> bool:
+    if answer.expired is not None:
+        return answer.expired
+    return record.expires_at is not None and context.runtime.clock.now() >= record.expires_at
 
 
 def _orphan(context: DriveContext, cut_off: CutOff, record: ApprovalRecord) -> tuple[WorkOrphaned, ...]:
@@ -121,9 +106,8 @@ async def _answer(gate: ApprovalGate, record: ApprovalRecord) -> ApprovalDecisio
 
 
 def _judge(context: DriveContext, record: ApprovalRecord, decision: ApprovalDecision) -> tuple[AnyEvent, ...]:
+    # Who asked for the run may not approve it either. Names of people are known to whoever keeps the questions.
     asking = {*context.run_context.path, context.agent.name}
-    if context.record.subject is not None:
-        asking.add(context.record.subject)
     verdict = judge_decision(record, decision, now=context.runtime.clock.now(), requesters=asking)
     if verdict == "mismatched":
         told = "the decision is about another question"
@@ -133,17 +117,40 @@ def _judge(context: DriveContext, record: ApprovalRecord, decision: ApprovalDeci
         )
     if verdict != "granted":
         return _denied(context, record, verdict, decision)
+    arguments = None if decision.arguments is None else clean_json(decision.arguments)
+    if (problem := _misfit(record, decision)) is not None:
+        return _denied(context, record, "gate_failed", None, why=problem)
+    iteration, author = context.journal.state.iteration, context.agent.name
     granted = ApprovalGranted(
         call_id=record.call_id,
         name=record.tool,
         approval_id=record.approval_id,
         decided_by=replace_surrogates(decision.decided_by),
         arguments_digest=record.arguments_digest,
+        arguments=arguments,
+        edited_digest=None if arguments is None else context.runtime.digest(record.tool, arguments),
+        outcome=decision.outcome,
         detail=replace_surrogates(decision.reason),
-        iteration=context.journal.state.iteration,
-        author=context.agent.name,
+        iteration=iteration,
+        author=author,
     )
-    return (granted,)
+    if decision.outcome is None:
+        return (granted,)
+    call = next(p.call for p in context.journal.state.calls if p.call.call_id == record.call_id)
+    told_reason = replace_surrogates(decision.reason)
+    return (granted, *tell_outcome(call, decision.outcome, reason=told_reason, iteration=iteration, author=author))
+
+
+def _misfit(record: ApprovalRecord, decision: ApprovalDecision) -> str | None:
+    """Why a decision is no answer to what was asked."""
+    is_about_outcome = record.kind is ApprovalKind.OUTCOME
+    if is_about_outcome != (decision.outcome is not None):
+        return "the decision answers another kind of question"
+    if decision.arguments is None:
+        return None
+    if is_about_outcome or record.dispatch > 1:
+        return "the arguments of a call that went out can't be changed"
+    return None if is_storable(decision.arguments) else "the arguments are no JSON object"
 
 
 def _denied(
@@ -154,12 +161,24 @@ def _denied(
     was_out = any(progress.dispatches > 0 for progress in calls if progress.call.call_id == record.call_id)
     reason = "" if decision is None else replace_surrogates(decision.reason)
     denied = _closed(context, record, cause, decision, why=why)
+    if record.kind is ApprovalKind.OUTCOME:
+        return (denied, _nobody_told(context, record))
     told = _TOLD[cause]
     fails_run = context.agent.approval_denial is ApprovalDenial.FAIL_RUN
     content = f"{told}\n{wrap_untrusted(reason, source='approval')}" if reason else told
     if was_out:
         return (denied, _not_again(context, record, content, told, fatal=fails_run))
     return (denied, _refused(context, record, "approval_denied", None if fails_run else content, told))
+
+
+def _nobody_told(context: DriveContext, record: ApprovalRecord) -> ToolIndeterminate:
+    return ToolIndeterminate(
+        call_id=record.call_id,
+        name=record.tool,
+        detail="nobody could say whether the call took effect",
+        iteration=context.journal.state.iteration,
+        author=context.agent.name,
+    )
 
 
 def _not_again(context: DriveContext, record: ApprovalRecord, content: str, detail: str, *, fatal: bool) -> ToolFailed:
@@ -202,34 +221,3 @@ def _refused(context: DriveContext, record: ApprovalRecord, code: str, content: 
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )
-
-
-def record_of(
-    progress: CallProgress, *, run_id: RunId, tenant_id: TenantId, agent: str, user: str | None, flagged: bool
-) -> ApprovalRecord:
-    """The question that is open about a call."""
-    if progress.approval_id is None:
-        raise AssertionError(f"{progress.call.call_id} was never asked about")
-    return ApprovalRecord(
-        approval_id=progress.approval_id,
-        run_id=run_id,
-        tenant_id=tenant_id,
-        agent=AgentName(agent),
-        user=user,
-        tool=progress.call.name,
-        call_id=progress.call.call_id,
-        arguments_digest=arguments_digest(progress.call.name, progress.call.arguments or {}),
-        reason=progress.approval_reason,
-        flagged=flagged,
-        requested_at=progress.asked_at,
-        expires_at=progress.expires_at,
-    )
-
-
-def _find(planned: Plan, command: AskApproval | RequestApproval) -> CallProgress:
-    return next(progress for progress in planned.state.open_calls if progress.call.call_id == command.call_id)
-
-
-def _ttl_seconds(context: DriveContext, agent: Agent) -> float | None:
-    own = agent.approval_ttl_seconds
-    return context.runtime.approval_ttl_seconds if own is None else own

@@ -239,6 +239,7 @@ def _spec(runtime: Runtime, role: Role, record: RunRecord, *, above: tuple[str, 
         approved_by_people=runtime.approved_by_people(agent),
         parallel_safe=frozenset(tool.name for tool in tools if tool.parallel_safe),
         route=runtime.known_route(agent),
+        resolutions=record.resolutions,
         above=above,
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 from app.conversation import ToolCall, clean_json
 from app.conversation.text import is_storable
 from app.events import AnyEvent, ApprovalRequired, ClearedCall, SchemaViolation, TurnCleared
-from app.execution.perform.approvals import put_question
 from app.execution.perform.asks import ask_hooks
 from app.execution.perform.context import DriveContext
+from app.execution.perform.questions import put_question
 from app.ports.hooks import HookPoint
 from app.run import Plan
 
@@ -45,8 +45,10 @@ async def clear_turn(context: DriveContext, planned: Plan) -> tuple[AnyEvent, ..
             return (*pending, *events, violation)
         cleared.append(ClearedCall(call_id=call.call_id, name=call.name, arguments=arguments))
         reason = answer.approval or _declared(context, call.name)
-        if reason is not None:
-            questions.append(put_question(context, call.model_copy(update={"arguments": arguments}), reason))
+        # A grant is for these very arguments.
+        if reason is not None and not (progress.approved and arguments == call.arguments):
+            changed = call.model_copy(update={"arguments": arguments})
+            questions.append(put_question(context, changed, reason, dispatch=1))
     done = TurnCleared(calls=tuple(cleared), iteration=planned.state.iteration, author=context.agent.name)
     return (*pending, *events, *questions, done)
 

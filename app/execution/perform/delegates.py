@@ -4,25 +4,23 @@ Never queued: a caller that waits in a slot for a run that needs a slot would wa
 it did is never begun again: whoever takes the root up next goes on where it stands (promises 1, 4 and 5).
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from app.agents import Agent
 from app.conversation import ToolCall
-from app.errors import LeaseLost, StoreUnavailable
+from app.errors import LeaseLost
 from app.events import RunState
 from app.execution.perform.cast import with_model_of
 from app.execution.perform.context import DriveContext
+from app.execution.perform.holding import hold
 from app.execution.start import Start
 from app.ids import ApprovalId, RunId
 from app.policy import Scope, most_restrictive
 from app.ports.records import Adopted, NewRun
 from app.run import State
 from app.run.spec import names_under
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,20 +74,7 @@ async def _bring_home(
 
 async def _adopt(context: DriveContext, agent: Agent, call: ToolCall, child_run_id: RunId) -> Adopted:
     new_run = _new_run(context, agent, call, child_run_id)
-    return await _hold(context, partial(context.runtime.store.adopt, context.lease.claim, new_run))
-
-
-async def _hold(context: DriveContext, step: Callable[[], Awaitable[T]]) -> T:
-    """Goes on trying while the lease surely holds: a database that blinks must not cost the claim, and with it what
-    the calls beside this one brought. A drive that could not load its run has done nothing yet."""
-    clock = context.runtime.clock
-    while True:
-        try:
-            return await step()
-        except StoreUnavailable:
-            await clock.sleep(context.runtime.rules.append_retry_seconds)
-            if not context.lease.is_safe(clock):
-                raise LeaseLost("the database was away for longer than the lease") from None
+    return await hold(context, partial(context.runtime.store.adopt, context.lease.claim, new_run))
 
 
 async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_with: str | None = None) -> State:
@@ -104,7 +89,7 @@ async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_w
         state={key: value for key, value in context.shared_values().items() if not key.startswith("temp:")},
     )
     try:
-        return await _hold(context, partial(context.drive, context.runtime, lease, context.drain, start))
+        return await hold(context, partial(context.drive, context.runtime, lease, context.drain, start))
     finally:
         context.lease.let_go(lease)
 

@@ -26,6 +26,7 @@ from app.execution.perform.asks import ask_hooks, check_answer, inspect_result
 from app.execution.perform.callbacks import Said, ask_callbacks, override, tell_changes
 from app.execution.perform.context import DriveContext
 from app.execution.perform.delegates import drive_child
+from app.execution.perform.questions import ask_for_outcome
 from app.execution.perform.shared_state import SharedState
 from app.execution.perform.words import as_tool_failure, code_of_failure, parse_result, text_of
 from app.execution.race import Cut, CutOff
@@ -172,7 +173,9 @@ class Dispatch:
             agent=self._context.agent.name,
             user=record.user,
             idempotency_key=idempotency_key(
-                tenant_id=record.tenant_id, first_run_id=record.run_id, call_id=self._call.call_id
+                tenant_id=record.tenant_id,
+                first_run_id=record.first_run_id or record.run_id,
+                call_id=self._call.call_id,
             ),
             dispatch=self._number,
             cancellation=self._context.lease.cancellation,
@@ -369,6 +372,8 @@ class Dispatch:
         if may_repeat(self._context.spec, self._call.name):
             late = TimeoutError(f"no answer within {self._tool.timeout_seconds:g} seconds")
             return await self._raised(as_tool_failure(late))
+        if self._context.agent.on_indeterminate is Indeterminate.ASK:
+            return (ask_for_outcome(self._context, self._call, dispatch=self._number),)
         surfaces = self._context.agent.on_indeterminate is Indeterminate.SURFACE
         return (self._indeterminate(told=f"The call timed out. {OUTCOME_UNKNOWN}" if surfaces else None),)
 

@@ -163,9 +163,9 @@ async def _listen(
     context: DriveContext, ready: ReadyPrompt, request: ModelRequest, command: CallModel, heard: _Heard
 ) -> ModelResponse:
     """Passes text on as it comes, unless something may still change it."""
-    feed, run_id = context.runtime.feed, context.record.run_id
+    feed, run_id, fence = context.runtime.feed, context.record.run_id, context.lease.claim.fence
     is_shown = not context.may_change_answer()
-    feed.announce_attempt(run_id, iteration=command.iteration, attempt=command.attempt)
+    feed.announce_attempt(run_id, iteration=command.iteration, attempt=command.attempt, fence=fence)
     # A provider's stream is an async generator: closed here and now, so that a cut generation stops at once.
     async with aclosing(ready.provider.stream(request)) as stream:
         async for streamed in stream:
@@ -174,7 +174,9 @@ async def _listen(
                 heard.chars += len(item.text)
                 if is_shown:
                     text = replace_surrogates(item.text)
-                    feed.announce_text(run_id, iteration=command.iteration, attempt=command.attempt, text=text)
+                    feed.announce_text(
+                        run_id, iteration=command.iteration, attempt=command.attempt, text=text, fence=fence
+                    )
             elif isinstance(item, ModelResponse):
                 return item
             else:
