@@ -10,8 +10,10 @@
     │   ├── Forbidden               403
     │   ├── NotFound                404
     │   │   └── SessionNotFoundError
+    │   ├── NotAcceptable           406
     │   ├── Conflict                409
     │   │   └── SessionBusyError
+    │   ├── Gone                    410
     │   ├── TooLarge                413
     │   ├── UnsupportedMediaType    415
     │   └── TooManyRequests         429
@@ -104,9 +106,19 @@ class NotFound(RequestError):
     status = 404
 
 
+class NotAcceptable(RequestError):
+    code = "not_acceptable"
+    status = 406
+
+
 class Conflict(RequestError):
     code = "conflict"
     status = 409
+
+
+class Gone(RequestError):
+    code = "gone"
+    status = 410
 
 
 class SessionNotFoundError(NotFound):

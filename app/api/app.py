@@ -1,6 +1,7 @@
 """The application: routes, the outer layer, and one answer to every error."""
 
 from enum import StrEnum
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -9,8 +10,10 @@ from starlette.exceptions import HTTPException
 from app.api.deps import ApiDeps
 from app.api.middleware import Edge
 from app.api.problems import answer_problem
-from app.api.routes import agents, artifacts, events, operations, runs, sessions
+from app.api.routes import again, agents, approvals, artifacts, events, operations, runs, sessions, webhooks
 from app.errors import AdkError
+
+_ALL: Final = (runs, events, again, approvals, sessions, artifacts, agents, webhooks, operations)
 
 
 class Surface(StrEnum):
@@ -38,6 +41,6 @@ def create_app(deps: ApiDeps, surface: Surface = Surface.ALL) -> FastAPI:
 def describe_only(surface: Surface = Surface.ALL) -> FastAPI:
     """An app that has its routes and no ports: enough to write ``openapi.yaml``."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for routes in (runs, events, sessions, artifacts, agents, operations) if surface is Surface.ALL else (operations,):
+    for routes in _ALL if surface is Surface.ALL else (operations,):
         app.include_router(routes.router)
     return app

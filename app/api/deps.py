@@ -1,6 +1,6 @@
 """What the routes need: the ports and settings that the wiring fills in, and how a handler gets at them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -13,14 +13,17 @@ from starlette.requests import Request
 from app.auth import Principal, Scope, authenticate
 from app.errors import Forbidden, Unauthenticated
 from app.ids import TenantId
+from app.policy import arguments_digest
 from app.ports.catalogue import Catalogue
 from app.ports.clock import Clock, IdSource
 from app.ports.feed import Feed
 from app.ports.store import KeyStore, TenantStore
+from app.service.approvals import Desk, Digest
 from app.service.cursors import Cursors
 from app.service.drain import Drain
 from app.service.reading import Reading
 from app.service.runs import Admission, RunRules
+from app.service.webhooks import Notices
 
 
 class ApiConfig(BaseModel):
@@ -55,10 +58,15 @@ async def _no_metrics() -> bytes:
     return b""
 
 
+async def _no_warnings() -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiDeps:
     """Ports and settings. ``check_readiness`` answers a code for each of database, migrations, model, worker and
-    clock: ``ok``, or why not. ``render_metrics`` answers Prometheus' text format."""
+    clock: ``ok``, or why not. ``render_metrics`` answers Prometheus' text format. ``digest`` is of a tool's name and
+    its arguments, the one with which the workers ask for approvals."""
 
     store: TenantStore
     keys: KeyStore
@@ -67,8 +75,11 @@ class ApiDeps:
     ids: IdSource
     catalogue: Catalogue
     cursors: Cursors
+    notices: Notices
     check_readiness: Callable[[], Awaitable[Mapping[str, str]]]
+    find_warnings: Callable[[], Awaitable[Sequence[str]]] = _no_warnings
     render_metrics: Callable[[], Awaitable[bytes]] = _no_metrics
+    digest: Digest = arguments_digest
     drain: Drain = field(default_factory=Drain)
     streams: OpenStreams = field(default_factory=OpenStreams)
     config: ApiConfig = field(default_factory=ApiConfig)
@@ -76,6 +87,10 @@ class ApiDeps:
     @property
     def admission(self) -> Admission:
         return Admission(ids=self.ids, catalogue=self.catalogue, rules=self.config.rules)
+
+    @property
+    def desk(self) -> Desk:
+        return Desk(store=self.store, catalogue=self.catalogue, digest=self.digest)
 
     @property
     def reading(self) -> Reading:
@@ -128,6 +143,8 @@ RunsReader = Annotated[Caller, Depends(_needs(Scope.RUNS_READ))]
 RunsWriter = Annotated[Caller, Depends(_needs(Scope.RUNS_WRITE))]
 SessionsReader = Annotated[Caller, Depends(_needs(Scope.SESSIONS_READ))]
 SessionsWriter = Annotated[Caller, Depends(_needs(Scope.SESSIONS_WRITE))]
+ApprovalsReader = Annotated[Caller, Depends(_needs(Scope.APPROVALS_READ))]
+ApprovalsDecider = Annotated[Caller, Depends(_needs(Scope.APPROVALS_DECIDE))]
 AgentsReader = Annotated[Caller, Depends(_needs(Scope.AGENTS_READ))]
 AgentsWriter = Annotated[Caller, Depends(_needs(Scope.AGENTS_WRITE))]
 

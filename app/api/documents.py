@@ -37,6 +37,12 @@ LAST_EVENT_ID: Final[dict[str, Any]] = {
     "description": "Go on after this event; wins over `after`",
     "schema": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)*$"},
 }
+LAST_CHANGE_ID: Final[dict[str, Any]] = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "Go on after this change; wins over `after`",
+    "schema": {"type": "string"},
+}
 CURSOR: Final[dict[str, Any]] = {
     "name": "cursor",
     "in": "query",

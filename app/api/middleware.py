@@ -1,5 +1,6 @@
 """The outermost layer, as plain ASGI: the request's id, the body's limit, and what becomes of unexpected errors."""
 
+import asyncio
 import logging
 import re
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import problem_of
-from app.errors import MalformedRequest, RequestError, TooLarge
+from app.errors import Draining, MalformedRequest, RequestError, TooLarge
 from app.ports.clock import IdSource
 
 _log: Final = logging.getLogger(__name__)
@@ -55,6 +56,11 @@ class Edge:
             await self._app(scope, _LimitedBody(receive, limit).receive, answer.send)
         except ClientDisconnect:
             return
+        except asyncio.CancelledError:
+            # The process goes away and waits no longer. What was asked for may have happened, so nothing is claimed.
+            if answer.started:
+                raise
+            await self._answer_error(Draining("this process is going away"), answer, scope, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes an answer
             await self._answer_error(error, answer, scope, receive)
 

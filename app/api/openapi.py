@@ -10,9 +10,10 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from app.api.problems import MEDIA_TYPE
 from app.api.schemas.agents import AgentDefinition, AgentPage, AgentView, ModelPage, ToolPage
+from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval
 from app.api.schemas.common import Problem
 from app.api.schemas.operations import Live, Me, Ready
-from app.api.schemas.runs import CancelRun, EventPage, RunPage, RunView, SubmitRun
+from app.api.schemas.runs import CancelRun, EventPage, RerunRun, ResumeRun, RunPage, RunView, SubmitRun
 from app.api.schemas.sessions import (
     ArtifactPage,
     ArtifactView,
@@ -20,6 +21,14 @@ from app.api.schemas.sessions import (
     SessionMessagePage,
     SessionPage,
     SessionView,
+)
+from app.api.schemas.webhooks import (
+    CreatedWebhookView,
+    CreateWebhook,
+    DeliveryPage,
+    DeliveryView,
+    WebhookPage,
+    WebhookView,
 )
 
 _VERSION: Final = "0.1.0"
@@ -34,16 +43,25 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AgentDefinition,
     AgentPage,
     AgentView,
+    ApprovalPage,
+    ApprovalView,
     ArtifactPage,
     ArtifactView,
     CancelRun,
     CreateSession,
+    CreateWebhook,
+    CreatedWebhookView,
+    DecideApproval,
+    DeliveryPage,
+    DeliveryView,
     EventPage,
     Live,
     Me,
     ModelPage,
     Problem,
     Ready,
+    RerunRun,
+    ResumeRun,
     RunPage,
     RunView,
     SessionMessagePage,
@@ -51,6 +69,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     SessionView,
     SubmitRun,
     ToolPage,
+    WebhookPage,
+    WebhookView,
 )
 
 

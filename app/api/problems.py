@@ -22,6 +22,9 @@ from app.errors import (
     TooLarge,
     Unauthenticated,
 )
+from app.events.codec import format_instant
+from app.service.again import AlreadyResumed
+from app.service.approvals import AlreadyDecided
 from app.service.sessions import SessionBusy
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -144,7 +147,15 @@ def _headers_of(error: RequestError) -> dict[str, str]:
 
 def _more_of(error: RequestError) -> dict[str, str]:
     """Members that a program needs to go on."""
-    return {"active_run_id": error.run_id} if isinstance(error, SessionBusy) else {}
+    match error:
+        case SessionBusy():
+            return {"active_run_id": error.run_id}
+        case AlreadyResumed():
+            return {"resumed_by_run_id": error.run_id}
+        case AlreadyDecided():
+            return {"decided_by": error.decided_by, "decided_at": format_instant(error.decided_at)}
+        case _:
+            return {}
 
 
 def _retry_after(seconds: float) -> dict[str, str]:

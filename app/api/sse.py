@@ -9,19 +9,24 @@ nothing is subscribed to or counted before the first frame is asked for.
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, assert_never, cast
 
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from app.api.deps import ApiDeps, OpenStreams
+from app.api.schemas.approvals import view_change
 from app.events import to_wire_json
-from app.ids import RunId
+from app.ids import RunId, TenantId
+from app.ports.desk import ApprovalChange
 from app.ports.feed import AnswerDelta, AnswerSnapshot
 from app.ports.records import StoredEventRow
+from app.service.approval_stream import seal_place
+from app.service.cursors import Cursors
 from app.service.drain import Drain
 from app.service.follow import Farewell, Frame, KeepAlive, TreeText
 from app.service.tree import TreeEvent, write_position
@@ -32,21 +37,23 @@ if TYPE_CHECKING:
 _RETRY_MILLISECONDS: Final = 3_000
 _LINE_END: Final = "\n"
 
+F = TypeVar("F")
 
-class EventStream(EventSourceResponse):
-    """The answer that is a run's event stream."""
+
+class FrameStream(EventSourceResponse, Generic[F]):
+    """The answer that is a stream of frames, each of which ``write`` makes a text of."""
 
     def __init__(
         self,
-        run_id: RunId,
-        frames: AsyncGenerator[Frame, None],
+        frames: AsyncGenerator[F, None],
+        write: Callable[[F], ServerSentEvent],
         *,
         deps: ApiDeps,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._streams = deps.streams
         super().__init__(
-            _write(run_id, frames, deps.streams),
+            _write(frames, write, deps.streams),
             headers={**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             ping=0,
             sep=_LINE_END,
@@ -64,6 +71,20 @@ class EventStream(EventSourceResponse):
             self._streams.dropped()
 
 
+class EventStream(FrameStream[Frame]):
+    """The answer that is a run's event stream."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        frames: AsyncGenerator[Frame, None],
+        *,
+        deps: ApiDeps,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(frames, partial(to_sse, run_id), deps=deps, headers=headers)
+
+
 class _BeginsDrain:
     """What sse-starlette sets when the server was told to stop."""
 
@@ -75,14 +96,14 @@ class _BeginsDrain:
 
 
 async def _write(
-    run_id: RunId, frames: AsyncGenerator[Frame, None], streams: OpenStreams
+    frames: AsyncGenerator[F, None], write: Callable[[F], ServerSentEvent], streams: OpenStreams
 ) -> AsyncGenerator[ServerSentEvent, None]:
     streams.count += 1
     try:
         async with aclosing(frames):
             yield ServerSentEvent(retry=_RETRY_MILLISECONDS, sep=_LINE_END)
             async for frame in frames:
-                yield to_sse(run_id, frame)
+                yield write(frame)
                 if frame is Farewell.TOO_SLOW:
                     streams.dropped()
     finally:
@@ -102,12 +123,25 @@ def to_sse(run_id: RunId, frame: Frame) -> ServerSentEvent:
             return ServerSentEvent(data, event=frame.event.kind, id=position, sep=_LINE_END)
         case TreeText():
             return _text(frame.text, run_id=frame.run_id)
-        case KeepAlive():
-            return ServerSentEvent(comment="ping", sep=_LINE_END)
-        case Farewell():
-            return ServerSentEvent(comment=frame.value, sep=_LINE_END)
+        case KeepAlive() | Farewell():
+            return comment(frame)
         case _:
             assert_never(frame)
+
+
+def change_to_sse(
+    cursors: Cursors, tenant_id: TenantId, frame: ApprovalChange | KeepAlive | Farewell
+) -> ServerSentEvent:
+    """An approval as it became by a change; the event's name is its status."""
+    if not isinstance(frame, ApprovalChange):
+        return comment(frame)
+    data = json.dumps(view_change(frame), separators=(",", ":"))
+    place = seal_place(cursors, tenant_id, frame.position)
+    return ServerSentEvent(data, event=frame.status.value, id=place, sep=_LINE_END)
+
+
+def comment(frame: KeepAlive | Farewell) -> ServerSentEvent:
+    return ServerSentEvent(comment="ping" if isinstance(frame, KeepAlive) else frame.value, sep=_LINE_END)
 
 
 def wire_event(run_id: RunId, event: StoredEventRow) -> str:

@@ -6,13 +6,12 @@ from typing import Final
 
 from app.agents import Agent, AgentVersion
 from app.agents.definition import AGENT_NAME_PATTERN
-from app.agents.team import granted
 from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.policy import Effect
 from app.ports.catalogue import Catalogue
 from app.ports.store import TenantTx
 from app.service.models import find_unpriced, tell_unpriced
-from app.service.teams import find_empty_grants, find_team, find_unasked_below, models_by_agent
+from app.service.teams import find_empty_grants, find_team, models_by_agent
 
 
 async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[AgentVersion, bool]:
@@ -21,8 +20,8 @@ async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[Agen
     Raises InvalidRequest with a pointer to each thing that is wrong: ``invalid_request`` for more metadata than
     callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment or tenant does
     not have; ``invalid_team`` for sub-agents that can't work together, ``empty_grant`` for one that would have no tool;
-    ``price_missing`` for a ceiling on a cost that can't be told; ``approvals_unavailable`` for tools whose calls a
-    person has to allow. Raises Conflict (``agent_retired``) for a sub-agent that takes no more runs.
+    ``price_missing`` for a ceiling on a cost that can't be told. Raises Conflict (``agent_retired``) for a sub-agent
+    that takes no more runs.
     """
     _check(_OWN_CHECKS, agent, catalogue)
     team = await find_team(tx, agent, unknown="unknown_name", pointer=_point_to_entry)
@@ -104,17 +103,6 @@ def _find_unpriced(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]
         yield FieldProblem(pointer="/budget/max_cost", detail=tell_unpriced(unpriced))
 
 
-def _find_unasked(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
-    asks = {tool.name for tool in catalogue.tools() if tool.needs_approval}
-    for index, name in enumerate(whole.tools):
-        if name in asks:
-            yield FieldProblem(pointer=f"/tools/{index}", detail="its calls need an approval; nobody can be asked yet")
-    for index, _ in enumerate(whole.approval_required_tools):
-        yield FieldProblem(pointer=f"/approval_required_tools/{index}", detail="nobody can be asked yet")
-    for index, entry in enumerate(whole.below):
-        yield from find_unasked_below(granted(entry), catalogue, pointer=_point_to_entry(index))
-
-
 def _find_strays(pointer: str, names: Sequence[str], known: Collection[str]) -> Iterator[FieldProblem]:
     for index, name in enumerate(names):
         if name not in known:
@@ -129,7 +117,4 @@ _OWN_CHECKS: Final[_Checks] = (
     ("unknown_name", "the definition names what is not there", _find_unknown_names),
     (InvalidRequest.code, "the definition loosens a tool", _find_loosened),
 )
-_TEAM_CHECKS: Final[_Checks] = (
-    ("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),
-    ("approvals_unavailable", "the definition needs approvals, which this release does not have", _find_unasked),
-)
+_TEAM_CHECKS: Final[_Checks] = (("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from app.errors import StoreUnavailable
 from app.ids import RunId, TenantId
@@ -50,7 +50,10 @@ Frame = StoredEventRow | TreeEvent | AnswerDelta | AnswerSnapshot | TreeText | K
 StillAllowed = Callable[[], Awaitable[bool]]
 
 
-class Log(Protocol):
+Read = TypeVar("Read", covariant=True)
+
+
+class Log(Protocol[Read]):
     """What a stream reads, page by page. ``subscription`` is open before its run's log is read, so that nothing falls
     between the two; ``look_at`` is when to read without being told to, on the monotonic clock."""
 
@@ -61,13 +64,13 @@ class Log(Protocol):
 
     def open(self) -> None: ...
 
-    async def read_page(self) -> Sequence[Frame]: ...
+    async def read_page(self) -> Sequence[Read]: ...
 
     async def is_kept(self) -> bool:
         """Whether the run is still there: one that was erased with its session has no end that a reader could see."""
         ...
 
-    def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
+    def hear(self, text: AnswerDelta | AnswerSnapshot) -> Read | None:
         """The frame for it; None for text that a stored response has overtaken: the whole of it was sent already."""
         ...
 
@@ -90,7 +93,9 @@ def follow(
     return follow_log(reading, _RunLog(reading, tenant_id, run_id, after), still_allowed)
 
 
-async def follow_log(reading: Reading, log: Log, still_allowed: StillAllowed) -> AsyncGenerator[Frame, None]:
+async def follow_log(
+    reading: Reading, log: Log[Read], still_allowed: StillAllowed
+) -> AsyncGenerator[Read | KeepAlive | Farewell, None]:
     """Yields what the log holds and what is heard, until its end or a farewell.
 
     Before each keep-alive ``still_allowed`` is asked, and whether the run is still there. Nothing is held before the
@@ -171,7 +176,7 @@ class _RunLog:
 class _Watch:
     """Looks after one stream: its pace, its pings, and whether it may go on."""
 
-    def __init__(self, reading: Reading, log: Log, still_allowed: StillAllowed) -> None:
+    def __init__(self, reading: Reading, log: Log[object], still_allowed: StillAllowed) -> None:
         self._reading = reading
         self._log = log
         self._still_allowed = still_allowed

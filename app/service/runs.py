@@ -1,4 +1,4 @@
-"""Runs: submit, read, list, cancel, wait.
+"""Runs: submit, read, list, cancel, wait, erase.
 
 Promises kept here (the architecture's numbers):
 
@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.agents import Agent, AgentVersion
 from app.auth import Principal
 from app.conversation import Message
-from app.errors import Conflict, FieldProblem, InvalidRequest, NotFound, TooManyRequests
+from app.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from app.events import RunState
-from app.ids import RunId, TenantId, is_id
+from app.ids import ApprovalId, RunId, TenantId, is_id
 from app.policy import BudgetLimits, Deadline, DeadlineConfig, Scope, most_restrictive
 from app.ports.catalogue import Catalogue
 from app.ports.clock import IdSource
@@ -26,13 +26,13 @@ from app.ports.feed import Doorbell, Subscription
 from app.ports.records import CancelWish, NewRun, RunContextInput, RunFilter, RunRecord
 from app.ports.store import TenantTx
 from app.service import idempotency, sessions
+from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_unpriced
 from app.service.agents import is_agent_name
 from app.service.drain import next_news
 from app.service.idempotency import IdempotencyKey
-from app.service.models import find_unpriced, tell_unpriced
 from app.service.reading import Reading
 from app.service.sessions import OnBusy
-from app.service.teams import Team, find_team, find_unasked_below, models_by_agent
+from app.service.teams import Team, find_team
 
 _AGENT_REFERENCE: Final = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})(?:@([1-9][0-9]{0,8}))?")
 
@@ -77,11 +77,19 @@ class RunRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunNow:
+    """A run as its row tells it, and the open questions that a suspended one waits for, the oldest first."""
+
+    record: RunRecord
+    waiting_for: tuple[ApprovalId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
     """An accepted run. ``replayed``: the idempotency key had led to it before. ``interrupted`` are the runs that are
     asked to end for it."""
 
-    run: RunRecord
+    run: RunNow
     replayed: bool
     interrupted: tuple[RunId, ...] = ()
 
@@ -99,19 +107,19 @@ async def submit(
 
     Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``, and
     ``Feed.announce_cancel`` for each run that was interrupted. Raises InvalidRequest (``unknown_agent``,
-    ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``approvals_unavailable``,
-    ``price_missing``, ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``,
-    ``idempotency_in_progress``), TooManyRequests (``queue_full``).
+    ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``price_missing``,
+    ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``, ``idempotency_in_progress``),
+    TooManyRequests (``queue_full``).
     """
     if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
-        return Submitted(run=await get(tx, earlier), replayed=True)
+        return Submitted(run=await look(tx, earlier), replayed=True)
     session = None if request.session_id is None else await sessions.lock_for_run(tx, request.session_id)
     version = await _find_agent(tx, request.agent)
     if session is not None:
         sessions.check_match(session, agent=version.agent.name, user=request.user)
     team = await find_team(tx, version.agent, unknown="unknown_agent", pointer=_point_to_agent)
     new = await _fix(tx, principal, request, version, team, admission)
-    await _refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
+    await refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
     interrupted: tuple[RunId, ...] = ()
     if session is not None:
         interrupted = await sessions.take_place(tx, principal, session, request.on_session_busy)
@@ -120,7 +128,7 @@ async def submit(
     run = await tx.insert_run(new)
     if key is not None:
         await idempotency.settle(tx, key, run.run_id)
-    return Submitted(run=run, replayed=False, interrupted=interrupted)
+    return Submitted(run=RunNow(record=run), replayed=False, interrupted=interrupted)
 
 
 async def _fix(
@@ -128,13 +136,13 @@ async def _fix(
 ) -> NewRun:
     """The run as it will be, outside of any session."""
     agent = version.agent
-    _refuse_unasked(team, admission.catalogue)
-    models = _find_models(team, admission.catalogue)
+    models = find_models(team.whole, admission.catalogue, pointer="/agent")
     budget = most_restrictive(
         {Scope.DEPLOYMENT: admission.rules.budget, Scope.AGENT: agent.budget, Scope.REQUEST: request.budget}
     )
     if budget.limits.max_cost is not None:
-        _refuse_unpriced(models, request, admission.catalogue)
+        pointer = "/agent" if request.budget.max_cost is None else "/budget/max_cost"
+        refuse_unpriced(models, admission.catalogue, pointer=pointer)
     return NewRun(
         run_id=RunId(admission.ids.new("run")),
         tenant_id=tx.tenant_id,
@@ -153,6 +161,7 @@ async def _fix(
         max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),
         priority=request.priority,
         metadata=request.metadata,
+        needs=needs_of(team.whole, models),
     )
 
 
@@ -164,9 +173,15 @@ async def get(tx: TenantTx, run_id: str) -> RunRecord:
     return run
 
 
+async def look(tx: TenantTx, run_id: str) -> RunNow:
+    """The same with what it waits for."""
+    [run] = await _with_questions(tx, [await get(tx, run_id)])
+    return run
+
+
 async def list_page(
     tx: TenantTx, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
-) -> tuple[Sequence[RunRecord], tuple[float, RunId] | None]:
+) -> tuple[Sequence[RunNow], tuple[float, RunId] | None]:
     """Up to ``limit`` runs, newest first, and where the next page begins; None on the last one."""
     ids = (("ses", where.session_id), ("run", where.parent_run_id))
     if any(text is not None and not is_id(prefix, text) for prefix, text in ids) or (
@@ -176,7 +191,14 @@ async def list_page(
         return (), None
     runs = await tx.list_runs(where, limit=limit + 1, before=before)
     page = runs[:limit]
-    return page, (page[-1].created_at, page[-1].run_id) if len(runs) > limit else None
+    following = (page[-1].created_at, page[-1].run_id) if len(runs) > limit else None
+    return await _with_questions(tx, page), following
+
+
+async def _with_questions(tx: TenantTx, runs: Sequence[RunRecord]) -> Sequence[RunNow]:
+    suspended = [run.run_id for run in runs if run.state is RunState.SUSPENDED]
+    pending = await tx.pending_approvals(suspended) if suspended else {}
+    return [RunNow(record=run, waiting_for=pending.get(run.run_id, ())) for run in runs]
 
 
 async def cancel(tx: TenantTx, principal: Principal, run_id: str, *, reason: str | None) -> RunRecord:
@@ -191,15 +213,40 @@ async def cancel(tx: TenantTx, principal: Principal, run_id: str, *, reason: str
     return run
 
 
-async def wait(reading: Reading, tenant_id: TenantId, run_id: RunId, *, seconds: float) -> RunRecord:
+async def erase(tx: TenantTx, run_id: str) -> None:
+    """Erases a run that has ended, those below it, and all that is kept of them.
+
+    Raises NotFound and Conflict: ``run_has_parent`` for a run below another one, which goes with that;
+    ``run_not_terminal`` while the run has not ended, or one that goes on from it, which reads its log.
+    """
+    run = await get(tx, run_id)
+    if run.parent_run_id is not None:
+        raise Conflict(f"the run is a part of {run.parent_run_id} and goes with it", code="run_has_parent")
+    await _refuse_unless_over(tx, run)
+    if not await tx.erase_run(run.run_id):
+        await get(tx, run_id)
+        raise Conflict("the run has not ended", code="run_not_terminal")
+
+
+async def _refuse_unless_over(tx: TenantTx, run: RunRecord) -> None:
+    following: RunRecord | None = run
+    while following is not None:
+        if not following.state.is_terminal:
+            who = "the run" if following is run else f"{following.run_id}, which goes on from it,"
+            raise Conflict(f"{who} has not ended", code="run_not_terminal")
+        resumed_by = await tx.find_resumed(following.run_id)
+        following = None if resumed_by is None else await tx.get_run(resumed_by)
+
+
+async def wait(reading: Reading, tenant_id: TenantId, run_id: RunId, *, seconds: float) -> RunNow:
     """The run as soon as it has ended or waits for an approval, and at the latest after so many seconds."""
     until = reading.clock.monotonic() + seconds
     subscription = reading.feed.subscribe(run_id)
     try:
         while True:
             async with reading.store.begin(tenant_id) as tx:
-                run = await get(tx, run_id)
-            if _is_at_rest(run.state) or reading.drain.is_draining or reading.clock.monotonic() >= until:
+                run = await look(tx, run_id)
+            if _is_at_rest(run.record.state) or reading.drain.is_draining or reading.clock.monotonic() >= until:
                 return run
             await _hear_doorbell(reading, subscription, until=until)
     finally:
@@ -233,43 +280,6 @@ async def _find_agent(tx: TenantTx, reference: str) -> AgentVersion:
 
 def _point_to_agent(_: int | None) -> str:
     return "/agent"
-
-
-def _find_models(team: Team, catalogue: Catalogue) -> Sequence[str]:
-    """Those of all agents, the first agent's first; each has at least one."""
-    known = {model.name for model in catalogue.models()}
-    found = models_by_agent(team.whole, catalogue)
-    problems = [
-        FieldProblem(pointer="/agent", detail=f"the model of {name} is not available in this deployment")
-        for name, models in found.items()
-        if not models or not known.issuperset(models)
-    ]
-    if problems:
-        raise InvalidRequest("the agent's model is not available", code="unknown_model", problems=problems)
-    return list(dict.fromkeys(model for models in found.values() for model in models))
-
-
-def _refuse_unasked(team: Team, catalogue: Catalogue) -> None:
-    # Without sub-agents it was asked when the definition was stored; a team may have changed since.
-    problems = list(find_unasked_below(team.whole, catalogue, pointer="/agent")) if team.versions else []
-    if problems:
-        told = "the agent's team needs approvals, which this release does not have"
-        raise InvalidRequest(told, code="approvals_unavailable", problems=problems)
-
-
-def _refuse_unpriced(models: Sequence[str], request: RunRequest, catalogue: Catalogue) -> None:
-    if unpriced := find_unpriced(models, catalogue):
-        pointer = "/agent" if request.budget.max_cost is None else "/budget/max_cost"
-        problem = FieldProblem(pointer=pointer, detail=tell_unpriced(unpriced))
-        raise InvalidRequest("a cost is bounded that can't be told", code="price_missing", problems=[problem])
-
-
-async def _refuse_if_queue_is_full(tx: TenantTx, max_queued_runs: int) -> None:
-    # Requests that count at the same time may pass the limit by as many as they are: it bounds a queue, no more.
-    if await tx.count_queued(up_to=max_queued_runs) >= max_queued_runs:
-        raise TooManyRequests(
-            f"{max_queued_runs} runs are queued, which is this tenant's limit", code="queue_full", retry_after_seconds=1
-        )
 
 
 def _fix_deadline(request: RunRequest, agent: Agent, rules: RunRules, *, now: float) -> float | None:

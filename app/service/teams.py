@@ -60,6 +60,19 @@ async def find_team(tx: TenantTx, root: Agent, *, unknown: str, pointer: Callabl
     )
 
 
+async def find_pinned(tx: TenantTx, root: Agent, pinned: Mapping[str, int]) -> tuple[Team, Sequence[str]]:
+    """The team in the versions that an earlier run had, and the names of those in it that are retired by now."""
+    found: dict[str, Agent] = {}
+    retired: list[str] = []
+    for name, number in pinned.items():
+        version = await tx.get_agent(name, number)
+        if version is None:
+            raise InvalidRequest(f"version {number} of {name} is not here any more", code="unknown_agent")
+        found[name] = version.agent
+        retired += [name] if version.retired else []
+    return Team(whole=inline_team(root, found), versions=pinned, found=found), retired
+
+
 def find_empty_grants(agent: Agent, found: Mapping[str, Agent]) -> Iterator[FieldProblem]:
     """Grants that come to nothing: of tools that the sub-agent does not have, and of none of those that it has where
     nobody said that it shall have none."""
@@ -93,15 +106,6 @@ def _models_below(agent: Agent, models: Sequence[str], catalogue: Catalogue) -> 
         below = granted(entry)
         names_none = below.model is None and below.task_class is None
         yield from _models_below(below, models if names_none else models_of(below, catalogue), catalogue)
-
-
-def find_unasked_below(whole: Agent, catalogue: Catalogue, *, pointer: str) -> Iterator[FieldProblem]:
-    """The agents, of this one and those below it, that have tools whose calls a person has to allow."""
-    asks = {tool.name for tool in catalogue.tools() if tool.needs_approval}
-    for agent in everybody(whole):
-        if names := sorted({*asks.intersection(agent.tools), *agent.approval_required_tools}):
-            told = f"calls of {', '.join(names)} by {agent.name} need an approval; nobody can be asked yet"
-            yield FieldProblem(pointer=pointer, detail=told)
 
 
 class _Search:

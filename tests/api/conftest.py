@@ -1,5 +1,6 @@
 """The app over the real store, two tenants, and clients whose every answer is held against openapi.yaml."""
 
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 import asyncpg
@@ -10,17 +11,21 @@ from app.api import ApiConfig, ApiDeps, create_app
 from app.execution.system import SystemClock, Uuid7Ids
 from app.ports.store import AdminStore
 from app.service.cursors import Cursors
+from app.service.signing import WebhookSigner
+from app.service.webhooks import Notices
 from app.store.admin import PostgresAdminStore
 from app.store.database import Database, DatabaseConfig
 from app.store.keys import PostgresKeyStore
 from app.store.signals import LocalFeed
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
+from app.tools.outgoing import OutgoingClient
 from tests.api.contract import check_answer
 from tests.api.harness import Scribe, Service, SmallCatalogue, make_keys, serve, with_key
 from tests.conftest import Cluster, DatabaseUrls
 
 POOL_SIZE = 5
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
 ALL_WELL = dict.fromkeys(("database", "migrations", "model", "worker", "clock"), "ok")
 
 
@@ -87,6 +92,7 @@ def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
         ids=Uuid7Ids(),
         catalogue=SmallCatalogue(),
         cursors=Cursors(b"a secret of the tests, 32 bytes.."),
+        notices=Notices(carrier=OutgoingClient(LOOPBACK), signer=WebhookSigner(b"a secret of the tests, 32 bytes..")),
         check_readiness=check_readiness,
         config=config,
     )

@@ -29,6 +29,7 @@ from app.ports.records import Claim, NewRun, RunUpdate
 from app.ports.store import AdminStore, WorkStore
 from app.ports.tools import Tool, ToolContext
 from app.store.signals import LocalFeed
+from app.tools.schema import compile_schema, find_problems
 
 JSON_TYPE = {"Content-Type": "application/json"}
 AS_STREAM = {"Accept": "text/event-stream"}
@@ -43,9 +44,19 @@ async def _look_up(arguments: dict[str, Any], context: ToolContext) -> str:
     return "nothing"
 
 
-def _tool(name: str, effect: Effect | None, **more: bool) -> Tool:
-    declaration = ToolDeclaration(name=name, description="For tests.")
+def _tool(name: str, effect: Effect | None, *, takes: dict[str, Any] | None = None, **more: Any) -> Tool:
+    parameters = {"type": "object", "properties": {}} if takes is None else takes
+    declaration = ToolDeclaration(name=name, description="For tests.", parameters=parameters)
     return Tool(declaration=declaration, call=_look_up, effect=effect, **more)
+
+
+WIRE_TAKES: dict[str, Any] = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer", "minimum": 1}, "iban": {"type": "string"}},
+    "required": ["amount"],
+    "additionalProperties": False,
+}
+_WIRE = compile_schema(WIRE_TAKES, name="wire")
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,11 @@ class SmallCatalogue:
             _tool("look_up", Effect.READ, parallel_safe=True),
             _tool("note", None),
             _tool("pay", Effect.ONCE),
-            _tool("wire", Effect.ONCE, needs_approval=True),
+            _tool("wire", Effect.ONCE, takes=WIRE_TAKES, needs_approval=True),
         ]
+
+    def check_arguments(self, tool: str, arguments: dict[str, Any]) -> Sequence[str]:
+        return find_problems(_WIRE, arguments) if tool == "wire" else ()
 
     def hook_names(self) -> Collection[str]:
         return {"redactor"}
@@ -96,6 +110,8 @@ class Keys:
     reader: str
     nobody: str
     conversationalist: str
+    approver: str
+    anonymous: str
     operator: str
 
 
@@ -114,6 +130,8 @@ async def make_keys(admin: AdminStore, tenant: str) -> Keys:
         reader=await add(tenant_id, f"{tenant}-reader", [Scope.RUNS_READ]),
         nobody=await add(tenant_id, None, [Scope.RUNS_WRITE]),
         conversationalist=await add(tenant_id, f"{tenant}-talker", [Scope.SESSIONS_READ]),
+        approver=await add(tenant_id, f"{tenant}-approver", [Scope.APPROVALS_READ, Scope.APPROVALS_DECIDE]),
+        anonymous=await add(tenant_id, None, [Scope.APPROVALS_READ, Scope.APPROVALS_DECIDE]),
         operator=await add(None, "ops", [Scope.OPERATOR]),
     )
 

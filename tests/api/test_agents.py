@@ -147,11 +147,15 @@ async def test_a_cost_is_bounded_where_every_model_has_a_price(service: Service,
     assert (response.status_code, response.json()["budget"]["max_cost"]) == (201, "0.25")
 
 
-async def test_tools_that_a_person_has_to_allow_are_refused_one_by_one(service: Service) -> None:
+@pytest.mark.parametrize("policy", ["fail", "surface", "ask"])
+async def test_an_unknown_outcome_is_met_as_the_agent_says(service: Service, policy: str) -> None:
+    response = await put(service, on_indeterminate=policy)
+    assert (response.status_code, response.json()["on_indeterminate"]) == (201, policy)
+
+
+async def test_tools_that_a_person_has_to_allow_can_be_named(service: Service) -> None:
     response = await put(service, tools=["look_up", "wire", "pay"], approval_required_tools=["pay"])
-    assert (response.status_code, response.json()["code"]) == (422, "approvals_unavailable")
-    assert pointers(response) == ["/tools/1", "/approval_required_tools/0"]
-    assert (await service.client.get("/agents/planner")).status_code == 404
+    assert (response.status_code, response.json()["approval_required_tools"]) == (201, ["pay"])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ async def test_tools_that_a_person_has_to_allow_are_refused_one_by_one(service: 
         pytest.param({"deadlines": {"run_seconds": -1}}, "/deadlines/run_seconds", id="a deadline in the past"),
         pytest.param({"retry": {"max_attempts": 0}}, "/retry/max_attempts", id="no attempts"),
         pytest.param({"on_tool_error": "shrug"}, "/on_tool_error", id="an unknown policy"),
-        pytest.param({"on_indeterminate": "ask"}, "/on_indeterminate", id="a policy of a later release"),
+        pytest.param({"on_indeterminate": "guess"}, "/on_indeterminate", id="an unknown policy of outcomes"),
         pytest.param({"metadata": {"k": 1}}, "/metadata/k", id="a number in metadata"),
         pytest.param({"metadata": {"k": "v" * 513}}, "/metadata", id="a long value in metadata"),
         pytest.param({"metadata": {"k" * 65: "v"}}, "/metadata", id="a long name in metadata"),

@@ -9,6 +9,7 @@ import pytest
 from app.events import RunState, Warned
 from app.ports.store import TenantStore
 from tests.api.harness import AS_STREAM, Service, SseFrame, eventually, read_frames, read_until, stored, with_key
+from tests.api.questions import ask
 
 CHILDREN = "include=children"
 
@@ -272,7 +273,7 @@ async def test_a_child_that_is_cancelled_is_told_to_its_holder_and_its_parent_go
 async def test_the_suspended_root_of_a_cancelled_child_is_queued_and_a_worker_is_told(service: Service) -> None:
     run_id = await service.submit()
     child_id = await service.scribe.open_child(run_id)
-    await service.scribe.suspend(child_id)
+    await ask(service, child_id)
     await service.scribe.suspend(run_id)
     await service.feed.wait_for_work(0)
     await service.client.post(f"/runs/{child_id}/cancel")

@@ -10,6 +10,16 @@ from app.api import describe_only
 from app.api.openapi import render
 from tests.api.contract import DESCRIPTION, check_value, load_description
 
+BODIES = [
+    "submitRun",
+    "cancelRun",
+    "putAgent",
+    "createSession",
+    "resumeRun",
+    "rerunRun",
+    "decideApproval",
+    "createWebhook",
+]
 OPEN = {"isAlive", "isReady", "getMetrics", "getDescription", "getDocs"}
 
 
@@ -45,7 +55,7 @@ def test_every_operation_but_the_open_ones_needs_a_key_and_describes_what_is_ans
     assert keyed == told == {operation["operationId"] for operation in operations()} - OPEN
 
 
-@pytest.mark.parametrize("operation_id", ["submitRun", "cancelRun", "putAgent", "createSession"])
+@pytest.mark.parametrize("operation_id", BODIES)
 def test_the_example_of_every_request_is_allowed_by_its_schema(operation_id: str) -> None:
     (operation,) = [operation for operation in operations() if operation["operationId"] == operation_id]
     content = operation["requestBody"]["content"]["application/json"]
@@ -58,11 +68,15 @@ def test_no_other_operation_takes_a_body() -> None:
         "cancelRun",
         "putAgent",
         "createSession",
+        "resumeRun",
+        "rerunRun",
+        "decideApproval",
+        "createWebhook",
         "putArtifact",
     }
 
 
-@pytest.mark.parametrize("name", ["RunView", "SessionView", "Problem"])
+@pytest.mark.parametrize("name", ["RunView", "SessionView", "ApprovalView", "Problem"])
 def test_the_examples_of_schemas_are_allowed_by_them(name: str) -> None:
     schema = load_description()["components"]["schemas"][name]
     check_value(schema, schema["examples"][0])

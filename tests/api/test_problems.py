@@ -15,6 +15,7 @@ from tests.api.contract import check_answer
 from tests.api.harness import AS_STREAM, JSON_TYPE, Service, with_key
 
 SOME_RUN = "/runs/run_0123456789abcdefghjkmnpqrs"
+SOME_APPROVAL = "/approvals/apr_0123456789abcdefghjkmnpqrs"
 ROUTES = [
     ("POST", "/runs"),
     ("GET", "/runs"),
@@ -28,6 +29,13 @@ ROUTES = [
     ("DELETE", "/agents/planner"),
     ("GET", "/tools"),
     ("GET", "/models"),
+    ("DELETE", SOME_RUN),
+    ("POST", f"{SOME_RUN}/resume"),
+    ("POST", f"{SOME_RUN}/rerun"),
+    ("GET", "/approvals"),
+    ("GET", "/approvals/events"),
+    ("GET", SOME_APPROVAL),
+    ("POST", f"{SOME_APPROVAL}/decision"),
 ]
 
 
@@ -88,7 +96,20 @@ async def test_an_operators_key_can_do_nothing_of_a_tenants(service: Service, me
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/runs"), ("POST", f"{SOME_RUN}/cancel"), ("GET", "/agents"), ("PUT", "/agents/x"), ("GET", "/tools")],
+    [
+        ("POST", "/runs"),
+        ("POST", f"{SOME_RUN}/cancel"),
+        ("GET", "/agents"),
+        ("PUT", "/agents/x"),
+        ("GET", "/tools"),
+        ("DELETE", SOME_RUN),
+        ("POST", f"{SOME_RUN}/resume"),
+        ("POST", f"{SOME_RUN}/rerun"),
+        ("GET", "/approvals"),
+        ("GET", "/approvals/events"),
+        ("GET", SOME_APPROVAL),
+        ("POST", f"{SOME_APPROVAL}/decision"),
+    ],
 )
 async def test_a_key_without_the_scope_is_refused(service: Service, method: str, path: str) -> None:
     response = await service.client.request(method, path, headers=with_key(service.keys.reader))

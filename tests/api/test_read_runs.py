@@ -8,6 +8,7 @@ import pytest
 from app.api import ApiConfig
 from app.events import RunState
 from tests.api.harness import Service, eventually, with_key
+from tests.api.questions import ask
 
 UNKNOWN = "run_0123456789abcdefghjkmnpqrs"
 
@@ -216,10 +217,11 @@ async def test_waiting_ends_when_the_run_is_suspended(service: Service) -> None:
     run_id = await service.submit()
     waiting = asyncio.create_task(service.client.get(f"/runs/{run_id}", headers={"Prefer": "wait=25"}))
     await eventually(lambda: subscriptions(service) == 1)
-    await service.scribe.suspend(run_id)
+    approval_id = await ask(service, run_id)
     async with asyncio.timeout(5):
         response = await waiting
     assert (response.status_code, response.json()["state"]) == (202, "suspended")
+    assert response.json()["waiting_for"] == [approval_id]
 
 
 async def test_an_end_that_nobody_announced_is_found_by_the_slow_poll(service: Service) -> None:

@@ -17,6 +17,7 @@ from app.ports.store import TenantStore
 from app.providers import ScriptedProvider, ScriptedStep
 from app.service.runs import RunRules
 from tests.api.harness import MODEL, Service, with_key
+from tests.api.questions import ask
 from tests.execution.fakes import call, say
 from tests.execution.support import Bench
 
@@ -140,7 +141,7 @@ async def test_a_session_at_rest_refuses_nothing(service: Service) -> None:
 
 async def test_a_suspended_run_keeps_its_session_busy(service: Service) -> None:
     session_id = await service.create_session()
-    await service.scribe.suspend(await service.submit(session_id=session_id))
+    await ask(service, await service.submit(session_id=session_id))
     assert (await post(service, session_id=session_id, on_session_busy="reject")).status_code == 409
 
 

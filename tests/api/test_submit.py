@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -12,6 +13,7 @@ from app.policy import BudgetLimits, DeadlineConfig
 from app.ports.store import TenantStore
 from app.service.runs import RunRules
 from tests.api.harness import JSON_TYPE, Service, raw_request, with_key
+from tests.conftest import DatabaseUrls
 
 RULES = RunRules(
     max_queued_runs=3,
@@ -355,3 +357,28 @@ async def test_a_tenant_whose_queue_is_full_is_asked_to_come_back_and_others_are
 async def load_run(store: TenantStore, service: Service, run_id: Any) -> Any:
     async with store.begin(service.keys.tenant_id) as tx:
         return await tx.get_run(run_id)
+
+
+async def test_a_run_says_what_a_worker_must_have_to_drive_it_with_its_whole_team(
+    service: Service, api_urls: DatabaseUrls
+) -> None:
+    await service.put_agent("billing", task_class="mixed", tools=["look_up", "pay"], guardrails=["injection_guard"])
+    granted = {"agent": "billing", "tools": ["pay"]}
+    await service.put_agent(tools=["note"], hooks=["redactor"], callbacks=["audit"], sub_agents=[granted])
+    response = await service.client.post("/runs", json={"agent": "planner", "input": "x"})
+    assert await needs(api_urls, response.json()["id"]) == [
+        "callbacks:audit",
+        "guardrail:injection_guard",
+        "hook:redactor",
+        "model:scripted:dear",
+        "model:scripted:demo",
+        "tool:note",
+        "tool:pay",
+    ]
+
+
+async def needs(urls: DatabaseUrls, run_id: str) -> list[str]:
+    connection = await asyncpg.connect(urls.superuser_url)
+    row = await connection.fetchrow("SELECT names FROM lanes JOIN runs USING (lane) WHERE run_id = $1", run_id)
+    await connection.close()
+    return sorted(row["names"])

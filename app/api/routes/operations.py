@@ -63,7 +63,7 @@ async def is_ready(request: Request, deps: Deps) -> Response:
     if deps.drain.is_draining:
         code, detail = "draining", "this process is going away"
     elif all(code == _OK for code in checks.values()):
-        return JSONResponse(Ready(checks=checks).model_dump())
+        return JSONResponse(Ready(checks=checks, warnings=list(await deps.find_warnings())).model_dump())
     else:
         code, detail = "not_ready", "a check is not ok"
     return problem(request.state.request_id, code, detail, status=503, extensions={"checks": checks})

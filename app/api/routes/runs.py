@@ -1,4 +1,4 @@
-"""``/runs``: submit, list, read, cancel."""
+"""``/runs``: submit, list, read, cancel, erase."""
 
 from typing import Any, Final
 
@@ -9,27 +9,19 @@ from starlette.responses import JSONResponse, Response
 from app.api import documents
 from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import ApiDeps, Caller, Deps, RunsReader, RunsWriter, keeps_scope
-from app.api.negotiation import (
-    bad_parameter,
-    idempotency_key,
-    instant_of,
-    limit_of,
-    one_value,
-    read_query,
-    wanted_wait,
-    wants_event_stream,
-)
+from app.api.negotiation import bad_parameter, instant_of, limit_of, one_value, read_query, wants_event_stream
+from app.api.run_answers import LOCATION, REPLAYED, WAITED, announce, answer_run, read_key, show_run, write_run
 from app.api.schemas.common import MAX_METADATA_PAIRS, page
-from app.api.schemas.runs import CancelRun, RunPage, RunView, SubmitRun, view_run
+from app.api.schemas.runs import CancelRun, RunPage, RunView, SubmitRun
 from app.api.sse import EventStream
 from app.auth import Scope
 from app.events import RunState
 from app.ids import RunId, SessionId
-from app.ports.records import RunFilter, RunRecord
+from app.ports.records import RunFilter
 from app.service import runs
 from app.service.cursors import Listing
 from app.service.follow import follow
-from app.service.idempotency import IdempotencyKey
+from app.service.runs import RunNow
 from app.service.schemas import check_output_schema
 
 router: Final = APIRouter(tags=["runs"])
@@ -47,9 +39,6 @@ _FILTERS: Final = (
     "cursor",
 )
 _STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
-_LOCATION: Final = {"Location": documents.header("The run's address")}
-_WAITED: Final = {"Preference-Applied": documents.header("`wait=N`, where it was asked for")}
-_REPLAYED: Final = {"Idempotency-Replayed": documents.header("`true` where the run is an earlier request's")}
 
 
 @router.post(
@@ -65,14 +54,14 @@ _REPLAYED: Final = {"Idempotency-Replayed": documents.header("`true` where the r
                 "The run is at its end (with `Prefer: wait`), or its event stream",
                 RunView,
                 headers={
-                    **_LOCATION,
-                    **_WAITED,
-                    **_REPLAYED,
+                    **LOCATION,
+                    **WAITED,
+                    **REPLAYED,
                     "Content-Location": documents.header("The stream's own address"),
                 },
                 content=_STREAM,
             ),
-            202: documents.answer("Accepted", RunView, headers={**_LOCATION, **_WAITED, **_REPLAYED}),
+            202: documents.answer("Accepted", RunView, headers={**LOCATION, **WAITED, **REPLAYED}),
         },
         400,
         409,
@@ -95,25 +84,15 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     wanted = parse(SubmitRun, document).to_request()
     if wanted.output_schema is not None:
         await check_output_schema(wanted.output_schema)
-    key_text = idempotency_key(request.headers)
-    key = key_text and IdempotencyKey.of_request(
-        route="POST /runs", principal=caller.principal, key=key_text, canonical_body=document.canonical
-    )
+    key = read_key(request, caller, document, route="POST /runs")
     async with deps.store.begin(caller.tenant_id) as tx:
-        submitted = await runs.submit(tx, caller.principal, wanted, admission=deps.admission, key=key or None)
-    # Committed. Only now may a worker hear of it, and the caller be answered.
-    run_id = submitted.run.run_id
-    headers = {"Location": f"/runs/{run_id}"}
-    if submitted.replayed:
-        headers["Idempotency-Replayed"] = "true"
-    else:
-        for interrupted in submitted.interrupted:
-            deps.feed.announce_cancel(interrupted)
-        deps.feed.announce_queued()
+        submitted = await runs.submit(tx, caller.principal, wanted, admission=deps.admission, key=key)
+    headers = announce(deps, submitted)
+    run_id = submitted.run.record.run_id
     if wants_event_stream(request.headers):
         headers["Content-Location"] = f"/runs/{run_id}/events"
         return _stream(request, deps, caller, run_id, headers)
-    return await _answer_run(request, deps, submitted.run, headers=headers, at_once=202)
+    return await answer_run(request, deps, submitted.run, headers=headers, at_once=202)
 
 
 @router.get(
@@ -154,7 +133,7 @@ async def list_runs(request: Request, deps: Deps, caller: RunsReader) -> Respons
     async with deps.store.begin(caller.tenant_id) as tx:
         found, following = await runs.list_page(tx, where, limit=limit, before=before)
     next_cursor = None if following is None else deps.cursors.seal(listing, following)
-    return JSONResponse(page([view_run(run).model_dump(mode="json") for run in found], next_cursor))
+    return JSONResponse(page([show_run(run) for run in found], next_cursor))
 
 
 @router.get(
@@ -163,8 +142,8 @@ async def list_runs(request: Request, deps: Deps, caller: RunsReader) -> Respons
     summary="Read a run",
     responses=documents.answers(
         {
-            200: documents.answer("The run", RunView, headers=_WAITED),
-            202: documents.answer("With `Prefer: wait`: the run goes on, or is suspended", RunView, headers=_WAITED),
+            200: documents.answer("The run", RunView, headers=WAITED),
+            202: documents.answer("With `Prefer: wait`: the run goes on, or is suspended", RunView, headers=WAITED),
         },
         404,
     ),
@@ -173,8 +152,25 @@ async def list_runs(request: Request, deps: Deps, caller: RunsReader) -> Respons
 async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader) -> Response:
     read_query(request)
     async with deps.store.begin(caller.tenant_id) as tx:
-        run = await runs.get(tx, run_id)
-    return await _answer_run(request, deps, run, headers={}, at_once=200)
+        run = await runs.look(tx, run_id)
+    return await answer_run(request, deps, run, headers={}, at_once=200)
+
+
+@router.delete(
+    "/runs/{run_id}",
+    operation_id="eraseRun",
+    summary="Erase a run",
+    description="With it go the runs that it started, their events, their approvals, and what they left in its "
+    "session's history. Refused while it has not ended, or one that goes on from it; a run that another one started "
+    "goes with that.",
+    status_code=204,
+    responses=documents.answers({204: documents.answer("It is gone")}, 404, 409),
+)
+async def erase_run(run_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
+    read_query(request)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        await runs.erase(tx, run_id)
+    return Response(status_code=204)
 
 
 @router.post(
@@ -201,29 +197,14 @@ async def cancel_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
     wish = parse(CancelRun, await read_optional_body(request))
     async with deps.store.begin(caller.tenant_id) as tx:
         run = await runs.cancel(tx, caller.principal, run_id, reason=wish.reason)
+    now = RunNow(record=run)
     if run.state.is_terminal:
-        return _run(run, status=200)
+        return write_run(now, status=200)
     deps.feed.announce_cancel(run.run_id)
-    if run.parent_run_id is not None:
-        # A root that waited for people is queued by it.
-        deps.feed.announce_queued()
-    return _run(run, status=202)
-
-
-async def _answer_run(
-    request: Request, deps: ApiDeps, run: RunRecord, *, headers: dict[str, str], at_once: int
-) -> Response:
-    """The run now, or with ``Prefer: wait`` once it is at rest: 200 when it has ended, else 202."""
-    seconds = wanted_wait(request.headers, at_most=deps.config.max_wait_seconds)
-    if seconds is None:
-        return _run(run, status=at_once, headers=headers)
-    run = await runs.wait(deps.reading, run.tenant_id, run.run_id, seconds=seconds)
-    headers["Preference-Applied"] = f"wait={seconds}"
-    return _run(run, status=200 if run.state.is_terminal else 202, headers=headers)
-
-
-def _run(run: RunRecord, *, status: int, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(view_run(run).model_dump(mode="json"), status_code=status, headers=headers)
+    # Its open questions are withdrawn by it, and a run that waited for people is queued.
+    deps.feed.announce_approvals(caller.tenant_id)
+    deps.feed.announce_queued()
+    return write_run(now, status=202)
 
 
 def _stream(request: Request, deps: ApiDeps, caller: Caller, run_id: RunId, headers: dict[str, str]) -> Response:

@@ -25,7 +25,9 @@ class Live(View):
 
 
 class Ready(View):
-    """`ok` for each check, or a stable code that says why not."""
+    """`ok` for each check, or a stable code that says why not. `warnings` keep nobody from sending work:
+    `runs_unclaimable` says that queued runs need what no worker has."""
 
     status: str = "ready"
     checks: dict[str, str]
+    warnings: list[str]

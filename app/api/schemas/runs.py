@@ -1,5 +1,6 @@
 """Runs on the wire."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -18,7 +19,8 @@ from app.conversation import Message, Role
 from app.conversation.answers import parse_json
 from app.events import EVENT_KINDS, RunState
 from app.events.codec import format_instant
-from app.policy import BudgetLimits
+from app.ids import ApprovalId
+from app.policy import BudgetLimits, Outcome
 from app.ports.records import RunContextInput, RunRecord
 from app.service.runs import RunRequest
 from app.service.sessions import OnBusy
@@ -122,6 +124,18 @@ class CancelRun(Wire):
     reason: Annotated[str, StringConstraints(max_length=1_000)] | None = None
 
 
+class ResumeRun(Wire):
+    resolutions: dict[Annotated[str, StringConstraints(max_length=128)], Outcome] = Field(
+        default_factory=dict,
+        description="What became of each call whose outcome the run did not know, by its `call_id`. `succeeded` and "
+        "`failed` are told to the model; with `retry` the call goes out once more",
+    )
+
+
+class RerunRun(Wire):
+    """Nothing can be said: it is the same run once more."""
+
+
 class RunError(View):
     code: str
     detail: str
@@ -208,7 +222,7 @@ class RunView(View):
     output: Any = Field(description="The answer: a JSON value where the run has an `output_schema`, else the text")
     output_text: str | None = Field(description="The answer as it was written")
     error: RunError | None
-    waiting_for: list[str] = Field(default_factory=list, description="Ids of the approvals that a suspended run needs")
+    waiting_for: list[str] = Field(description="The open approvals that a suspended run needs, the oldest first")
     cancel_requested_at: Instant | None
     prompt_version: str | None
     prompt_fingerprint: str | None
@@ -218,7 +232,7 @@ class RunView(View):
     depth: int = Field(description="How many runs are above it")
     path: list[str] = Field(description="The agents from the first run's down to this one's")
     parent_run_id: str | None = Field(description="The run that called this one's agent as a tool")
-    resumes: str | None = Field(default=None, description="Null: runs can't be resumed yet")
+    resumes: str | None = Field(description="The run that this one goes on from")
     metadata: dict[str, str]
     created_at: Instant
     started_at: Instant | None
@@ -254,7 +268,7 @@ class EventPage(View):
     next_cursor: str | None
 
 
-def view_run(run: RunRecord) -> RunView:
+def view_run(run: RunRecord, waiting_for: Sequence[ApprovalId] = ()) -> RunView:
     return RunView(
         id=run.run_id,
         state=run.state,
@@ -269,6 +283,7 @@ def view_run(run: RunRecord) -> RunView:
         output=_read_output(run),
         output_text=run.output_text,
         error=None if run.error_code is None else RunError(code=run.error_code, detail=run.error_detail or ""),
+        waiting_for=list(waiting_for),
         cancel_requested_at=instant(run.cancel_requested_at),
         prompt_version=run.prompt_version,
         prompt_fingerprint=run.prompt_fingerprint,
@@ -288,6 +303,7 @@ def view_run(run: RunRecord) -> RunView:
         depth=run.depth,
         path=list(run.path or (run.agent,)),
         parent_run_id=run.parent_run_id,
+        resumes=run.resumes,
         metadata=dict(run.metadata),
         created_at=format_instant(run.created_at),
         started_at=instant(run.started_at),

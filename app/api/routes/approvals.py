@@ -1,0 +1,191 @@
+"""``/approvals``: list, read, decide, follow."""
+
+from functools import partial
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.api import documents
+from app.api.bodies import parse, read_body
+from app.api.deps import ApprovalsDecider, ApprovalsReader, Deps, keeps_scope
+from app.api.negotiation import bad_parameter, limit_of, one_value, read_query, wants_event_stream
+from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval, view_approval
+from app.api.schemas.common import page
+from app.api.sse import FrameStream, change_to_sse
+from app.auth import Scope
+from app.errors import NotAcceptable
+from app.ids import ApprovalId, RunId
+from app.ports.desk import Approval, ApprovalFilter, ApprovalStatus
+from app.service import approvals
+from app.service.approval_stream import follow_approvals, open_place
+from app.service.cursors import Listing
+
+router: Final = APIRouter(tags=["approvals"])
+
+_STATUS: Final = documents.query(
+    "status",
+    "May be repeated: any of them",
+    type="array",
+    items={"type": "string", "enum": [status.value for status in ApprovalStatus]},
+)
+_STREAM_EXAMPLE: Final = (
+    "retry: 3000\n\n"
+    "id: Zm9v…\nevent: pending\n"
+    'data: {"id":"apr_…","run_id":"run_…","tool":"refund","…":"…","at":"2026-01-31T12:00:01.250Z"}\n\n'
+    ": ping\n\n"
+)
+
+
+@router.get(
+    "/approvals",
+    operation_id="listApprovals",
+    summary="List approvals, newest first",
+    description="Conditions hold together. One whose time is over is `expired`, also before anything was written.",
+    responses=documents.answers({200: documents.answer("A page of approvals", ApprovalPage)}, 400),
+    openapi_extra={
+        "parameters": [
+            _STATUS,
+            documents.query("run_id", "The run that asks, or the one above it that was submitted"),
+            documents.query("agent", "The agent's name"),
+            documents.query("tool", "The tool's name"),
+            documents.LIMIT,
+            documents.CURSOR,
+        ]
+    },
+)
+async def list_approvals(request: Request, deps: Deps, caller: ApprovalsReader) -> Response:
+    query = read_query(request, known=("status", "run_id", "agent", "tool", "limit", "cursor"))
+    run_id = one_value(query, "run_id")
+    where = ApprovalFilter(
+        statuses=_statuses(query),
+        run_id=None if run_id is None else RunId(run_id),
+        agent=one_value(query, "agent"),
+        tool=one_value(query, "tool"),
+    )
+    limit = limit_of(query)
+    listing = Listing(tenant_id=caller.tenant_id, route="GET /approvals", where=_conditions(where))
+    before: tuple[float, ApprovalId] | None = None
+    if cursor := one_value(query, "cursor"):
+        requested_at, approval_id = deps.cursors.open(listing, cursor)
+        before = requested_at, ApprovalId(approval_id)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        found, following = await approvals.list_page(tx, where, limit=limit, before=before)
+    next_cursor = None if following is None else deps.cursors.seal(listing, following)
+    return JSONResponse(page([_show(approval) for approval in found], next_cursor))
+
+
+@router.get(
+    "/approvals/events",
+    operation_id="followApprovals",
+    summary="Follow approvals",
+    description="As `text/event-stream` only, which has to be named: a frame for each status that an approval takes, "
+    "in the order of the commits; `event` is the status, `data` the approval as it became by it, with the instant as "
+    "`at`. Begins with what comes from now on. Coming back with `Last-Event-ID` misses nothing; an id is good for any "
+    "filter, and for this tenant only.",
+    responses=documents.answers(
+        {
+            200: documents.answer(
+                "The stream",
+                content={"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
+            )
+        },
+        400,
+        406,
+    ),
+    openapi_extra={
+        "parameters": [
+            documents.LAST_CHANGE_ID,
+            documents.query("after", "Only changes after this one: the `id` of a frame"),
+            _STATUS,
+        ]
+    },
+)
+async def follow_tenants_approvals(request: Request, deps: Deps, caller: ApprovalsReader) -> Response:
+    if not wants_event_stream(request.headers):
+        raise NotAcceptable("this is a stream only; name it: Accept: text/event-stream")
+    deps.drain.refuse_new()
+    query = read_query(request, known=("after", "status"))
+    statuses = _statuses(query)
+    # The header wins: an EventSource that reconnects keeps its URL.
+    text = request.headers.get("last-event-id") or one_value(query, "after")
+    if text is None:
+        async with deps.store.begin(caller.tenant_id) as tx:
+            after = await tx.last_approval_change()
+    else:
+        after = open_place(deps.cursors, caller.tenant_id, text)
+    frames = follow_approvals(
+        deps.reading,
+        caller.tenant_id,
+        after=after,
+        statuses=statuses,
+        still_allowed=keeps_scope(request, deps, Scope.APPROVALS_READ),
+    )
+    return FrameStream(frames, partial(change_to_sse, deps.cursors, caller.tenant_id), deps=deps)
+
+
+@router.get(
+    "/approvals/{approval_id}",
+    operation_id="getApproval",
+    summary="Read an approval",
+    responses=documents.answers({200: documents.answer("The approval", ApprovalView)}, 404),
+)
+async def get_approval(approval_id: str, request: Request, deps: Deps, caller: ApprovalsReader) -> Response:
+    read_query(request)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        approval = await approvals.get(tx, approval_id)
+    return JSONResponse(_show(approval))
+
+
+@router.post(
+    "/approvals/{approval_id}/decision",
+    operation_id="decideApproval",
+    summary="Decide an approval",
+    description="Once, and by the key's subject, which must not be that of the run, of one above it, or of one that it "
+    "goes on from (403 `self_approval`). The same decision by the same subject again changes nothing. Otherwise 409 "
+    "`approval_already_decided`, which says in `decided_by` and `decided_at` who was first; 409 `approval_cancelled`; "
+    "410 `approval_expired`; 422 `approval_digest_mismatch` where another call was looked at.",
+    responses=documents.answers(
+        {200: documents.answer("The approval, decided", ApprovalView)}, 400, 404, 409, 410, 413, 415
+    ),
+    openapi_extra={
+        "requestBody": documents.body(
+            DecideApproval,
+            example={
+                "decision": "approve",
+                "arguments_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                "reason": "the customer called",
+            },
+        )
+    },
+)
+async def decide_approval(approval_id: str, request: Request, deps: Deps, caller: ApprovalsDecider) -> Response:
+    read_query(request)
+    ruling = parse(DecideApproval, await read_body(request)).to_ruling()
+    ruled = await approvals.decide(deps.desk, caller.tenant_id, caller.principal, approval_id, ruling)
+    if not ruled.replayed:
+        deps.feed.announce_queued()
+        deps.feed.announce_approvals(caller.tenant_id)
+    return JSONResponse(_show(ruled.approval))
+
+
+def _show(approval: Approval) -> dict[str, Any]:
+    return view_approval(approval).model_dump(mode="json")
+
+
+def _statuses(query: dict[str, list[str]]) -> tuple[ApprovalStatus, ...]:
+    known = {status.value for status in ApprovalStatus}
+    given = query.get("status", [])
+    if not known.issuperset(given):
+        raise bad_parameter("status", f"must be one of {', '.join(sorted(known))}")
+    return tuple(ApprovalStatus(status) for status in sorted(set(given)))
+
+
+def _conditions(where: ApprovalFilter) -> dict[str, Any]:
+    return {
+        "status": [status.value for status in where.statuses],
+        "run_id": where.run_id,
+        "agent": where.agent,
+        "tool": where.tool,
+    }

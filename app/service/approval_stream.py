@@ -1,0 +1,95 @@
+"""The stream of a tenant's approvals: each status that one takes, in the order of the commits and without a gap.
+
+9. What is told was read from the store; the feed only says that there may be news.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import Final
+
+from app.errors import MalformedRequest
+from app.ids import TenantId
+from app.ports.desk import ApprovalChange, ApprovalStatus
+from app.ports.feed import AnswerDelta, AnswerSnapshot, Subscription
+from app.service.cursors import Cursors, Listing
+from app.service.follow import Farewell, KeepAlive, StillAllowed, follow_log
+from app.service.reading import Reading
+
+Place = tuple[int, int]
+
+_ROUTE: Final = "GET /approvals/events"
+_FIRST_LOOK_SECONDS: Final = 0.02
+
+
+def seal_place(cursors: Cursors, tenant_id: TenantId, place: Place) -> str:
+    """A place in the tenant's changes as readers get it: opaque, and good for this tenant only."""
+    return cursors.seal(_listing(tenant_id), place)
+
+
+def open_place(cursors: Cursors, tenant_id: TenantId, text: str) -> Place:
+    """Raises MalformedRequest (``unknown_event_id``): silence would be a loss, and a replay would show things twice."""
+    try:
+        first, second = cursors.open(_listing(tenant_id), text)
+    except MalformedRequest:
+        raise MalformedRequest("no change of an approval has that id", code="unknown_event_id") from None
+    return first, second
+
+
+def _listing(tenant_id: TenantId) -> Listing:
+    # Whatever the reader filters by: the places are those of all changes.
+    return Listing(tenant_id=tenant_id, route=_ROUTE, where={})
+
+
+def follow_approvals(
+    reading: Reading,
+    tenant_id: TenantId,
+    *,
+    after: Place,
+    statuses: Collection[ApprovalStatus],
+    still_allowed: StillAllowed,
+) -> AsyncGenerator[ApprovalChange | KeepAlive | Farewell, None]:
+    """Yields what changed behind that place, then what changes, until a farewell. ``statuses``: only changes to one of
+    these; none given, all."""
+    return follow_log(reading, _Changes(reading, tenant_id, after, frozenset(statuses)), still_allowed)
+
+
+class _Changes:
+    """Satisfies ``follow.Log``. It has no end."""
+
+    subscription: Subscription
+
+    def __init__(
+        self, reading: Reading, tenant_id: TenantId, after: Place, statuses: frozenset[ApprovalStatus]
+    ) -> None:
+        self._reading = reading
+        self._tenant_id = tenant_id
+        self._after = after
+        self._statuses = statuses
+        self._patience = reading.poll_seconds
+        self.has_more = False
+        self.has_ended = False
+        self.look_at = reading.clock.monotonic()
+
+    def open(self) -> None:
+        self.subscription = self._reading.feed.subscribe_approvals(self._tenant_id)
+
+    async def read_page(self) -> Sequence[ApprovalChange]:
+        was_told = self._reading.clock.monotonic() < self.look_at
+        async with self._reading.store.begin(self._tenant_id) as tx:
+            page = await tx.approval_changes(self._after, limit=self._reading.page_size)
+        if page:
+            self._after = page[-1].position
+        self.has_more = len(page) == self._reading.page_size
+        self._look_again(soon=bool(page) or was_told)
+        return [change for change in page if not self._statuses or change.status in self._statuses]
+
+    def _look_again(self, *, soon: bool) -> None:
+        """What was committed is shown only when everything that began before it is over, of which nobody tells: after
+        news it is looked for soon, and then less and less often."""
+        self._patience = _FIRST_LOOK_SECONDS if soon else self._patience * 2
+        self.look_at = self._reading.clock.monotonic() + min(self._patience, self._reading.poll_seconds)
+
+    async def is_kept(self) -> bool:
+        return True
+
+    def hear(self, text: AnswerDelta | AnswerSnapshot) -> None:
+        """Nothing is said between the changes."""
