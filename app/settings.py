@@ -6,6 +6,7 @@ Importing this file reads nothing: ``Settings.load`` does.
 import os
 from collections.abc import Mapping
 from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -62,7 +63,8 @@ class Settings(BaseSettings):
     secret_key: SecretStr | None = Field(
         default=None,
         min_length=32,
-        description="seals cursors; the same in all processes. Without it one is made and kept in the data directory",
+        description="seals cursors, digests and webhooks; the same in all processes. Without it one is made and kept "
+        "in the data directory",
     )
     database_pool_size: int = Field(default=10, ge=1, le=1000, description="connections that one process holds at most")
     model_path: Path | None = Field(default=None, description="a GGUF file; without it the small default model is used")
@@ -108,6 +110,12 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(
         default=30.0, ge=1, le=3600, description="how long a run stays with a worker that says nothing"
     )
+    approval_ttl_seconds: float = Field(
+        default=86_400.0,
+        gt=0,
+        le=10**9,
+        description="how long a question to a person stands; an agent may say otherwise",
+    )
     max_recoveries: int = Field(default=3, ge=0, le=1000, description="after so many lost workers a run fails")
     drain_seconds: float = Field(
         default=20.0, ge=0, le=3600, description="how long running tools may go on when the process is told to stop"
@@ -136,6 +144,16 @@ class Settings(BaseSettings):
     max_queued_runs: int = Field(default=10_000, ge=1, description="queued runs of one tenant; past it 429")
     max_request_bytes: int = Field(default=1_048_576, ge=1024, description="largest request body; past it 413")
     max_artifact_bytes: int = Field(default=1_048_576, ge=1, le=2**27, description="largest artifact; past it 413")
+    allowed_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+        default=(),
+        description="private networks that webhooks may be sent to, separated by commas, as in `10.0.0.0/8`; there "
+        "without https too. All other addresses have to be of the public internet",
+    )
+    archive_dir: Path | None = Field(
+        default=None,
+        description="folder for what is archived before it is erased, the same for all processes; without it nothing "
+        "is erased of tenants that want an archive",
+    )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`"
     )
@@ -158,7 +176,7 @@ class Settings(BaseSettings):
             # Its cause quotes the value; it names the field only.
             raise ConfigurationError(f"a variable holds no JSON: {error}", code="invalid_settings") from None
 
-    @field_validator("plugins", mode="before")
+    @field_validator("plugins", "allowed_networks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
