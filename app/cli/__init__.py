@@ -10,6 +10,7 @@ from app.cli.local import run_command
 from app.cli.openapi import openapi_command
 from app.cli.serve import serve_command
 from app.cli.settings import settings_command
+from app.cli.tenants import tenants
 from app.errors import AdkError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command("serve")(serve_command)
 app.command("migrate")(migrate_command)
 app.command("doctor")(doctor)
 app.command("create-keys")(create_keys)
+app.add_typer(tenants, name="tenants")
 app.command("run")(run_command)
 app.command("settings")(settings_command)
 app.command("openapi")(openapi_command)

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from app.conversation import Usage
 from app.events import RunState
+from app.execution.deliveries import DeliveryOutcome
 from app.ports.callbacks import CallbackPoint
 from app.ports.records import Snapshot
 
@@ -98,6 +99,14 @@ class Metrics:
     def approval_settled(self, outcome: str) -> None:
         """``outcome`` is one of APPROVAL_OUTCOMES."""
         self._approvals_settled.labels(outcome).inc()
+
+    def delivery_attempted(self, outcome: DeliveryOutcome) -> None:
+        """A notice to a webhook was sent, or could not be."""
+        self._deliveries.labels(outcome.value).inc()
+
+    def runs_erased(self, count: int) -> None:
+        """What was kept for long enough is gone."""
+        self._erased.inc(count)
 
     def tool_ended(self, outcome: str) -> None:
         """``outcome`` is one of TOOL_OUTCOMES."""
@@ -250,6 +259,19 @@ class Metrics:
         )
         for outcome in APPROVAL_OUTCOMES:
             self._approvals_settled.labels(outcome)
+        self._deliveries = Counter(
+            "runwright_webhook_attempts_total",
+            "Times that a notice was sent to a webhook, by what became of it.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        for attempt in DeliveryOutcome:
+            self._deliveries.labels(attempt.value)
+        self._erased = Counter(
+            "runwright_runs_erased_total",
+            "Runs that were erased because they had been kept for long enough.",
+            registry=self._registry,
+        )
 
     def _define_process_figures(self) -> None:
         self._open_streams = Gauge("runwright_open_streams", "Event streams that are open.", registry=self._registry)
@@ -308,4 +330,17 @@ class _Scrape(Collector):
             "runwright_queue_oldest_age_seconds",
             "How long the oldest run in the queue has been waiting; 0 when there is none.",
             value=self._snapshot.oldest_queued_seconds,
+        )
+        yield GaugeMetricFamily(
+            "runwright_runs_unclaimable",
+            "Queued runs that need what no worker has.",
+            value=self._snapshot.unclaimable,
+        )
+        yield GaugeMetricFamily(
+            "runwright_approvals_pending", "Questions that wait for a person.", value=self._snapshot.approvals_pending
+        )
+        yield GaugeMetricFamily(
+            "runwright_approvals_oldest_age_seconds",
+            "How long the oldest of them has been waiting; 0 when there is none.",
+            value=self._snapshot.oldest_approval_seconds,
         )

@@ -166,7 +166,7 @@ class ObservingSink:
     def _count(self, event: RunEvent) -> None:
         metrics = self._metrics
         match event.body:
-            case RunStarted():
+            case RunStarted() | RunResumed(reason="resumed"):
                 metrics.run_started(queue_wait_seconds=_seconds_since_accepted(event))
             case Terminated(state=state, code=code):
                 metrics.run_ended(state, code, duration_seconds=_seconds_since_accepted(event))

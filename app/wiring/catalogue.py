@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.hooks import HookRegistry
 from app.policy import Price
@@ -24,6 +25,9 @@ class LiveCatalogue:
     def tools(self) -> Sequence[Tool]:
         return self.registered_tools.all()
 
+    def check_arguments(self, tool: str, arguments: dict[str, Any]) -> Sequence[str]:
+        return self.registered_tools.check_arguments(tool, arguments)
+
     def hook_names(self) -> Collection[str]:
         return self.registered_hooks.hook_names()
 
@@ -38,6 +42,18 @@ class LiveCatalogue:
 
     def default_model(self) -> str | None:
         return self.router.default_model
+
+    def names(self) -> frozenset[str]:
+        """All of them, each with its kind: what runs may need (``NewRun.needs``)."""
+        return frozenset(
+            (
+                *(f"model:{model.name}" for model in self.models()),
+                *(f"tool:{tool.name}" for tool in self.tools()),
+                *(f"hook:{name}" for name in self.hook_names()),
+                *(f"guardrail:{name}" for name in self.guardrail_names()),
+                *(f"callbacks:{name}" for name in self.callback_names()),
+            )
+        )
 
     def price(self, model: str) -> Price | None:
         return self.prices.get(model)

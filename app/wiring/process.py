@@ -3,20 +3,26 @@
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from app.api import ApiConfig, ApiDeps, OpenStreams
 from app.errors import StoreUnavailable
+from app.execution.desk import StoredGate
 from app.execution.runtime import LoopRules, Runtime
 from app.execution.supervisor import Supervisor
-from app.execution.sweeper import sweep
 from app.execution.system import SystemClock, Uuid7Ids
 from app.execution.worker import Worker, WorkerConfig
 from app.ids import WorkerId
-from app.observability import Metrics, ObservingSink, get_logger, measure_loop_lag
+from app.observability import Metrics, ObservingSink, get_logger
 from app.observability.logs import describe_exception
+from app.policy import keyed_digest
+from app.ports.clock import IdSource
 from app.providers import LlamaProvider
+from app.service.approvals import Digest
 from app.service.cursors import Cursors
 from app.service.runs import RunRules
+from app.service.signing import WebhookSigner
+from app.service.webhooks import Notices
 from app.settings import ProcessRole, Settings
 from app.store.database import Database, DatabaseConfig
 from app.store.feed import PostgresFeed
@@ -24,10 +30,12 @@ from app.store.gauges import PostgresGauges
 from app.store.keys import PostgresKeyStore
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
-from app.wiring.chores import Skew, keep_maintained, watch_skew
+from app.tools.outgoing import OutgoingClient
+from app.wiring.chores import Skew
+from app.wiring.jobs import JobParts, jobs_of
 from app.wiring.parts import Parts
 from app.wiring.readiness import Readiness
-from app.wiring.secret import load_secret
+from app.wiring.secret import derive_key, load_secret
 
 
 class Process:
@@ -57,47 +65,42 @@ class Process:
 
 
 def build_process(settings: Settings, parts: Parts, database: Database, config: DatabaseConfig) -> Process:
-    """Introduces the rooms to each other. Starts nothing."""
-    clock, ids, metrics, feed = SystemClock(), Uuid7Ids(), Metrics(), PostgresFeed(config)
+    """Introduces the rooms to each other. Starts nothing. Raises ConfigurationError."""
+    metrics, feed, skew, secret = Metrics(), PostgresFeed(config), Skew(), _load_secret(settings)
     drives_runs = settings.role is not ProcessRole.API
-    runtime = Runtime(
-        store=PostgresWorkStore(database, clock),
-        models=parts.router,
-        tools=parts.tools,
-        hooks=parts.hooks,
-        clock=clock,
-        ids=ids,
+    digest = partial(keyed_digest, derive_key(secret, "approvals"))
+    runtime = _build_runtime(settings, parts, database, feed, metrics, digest)
+    notices = Notices(carrier=OutgoingClient(settings.allowed_networks), signer=WebhookSigner(secret))
+    job_parts = JobParts(
+        settings=settings,
+        runtime=runtime,
+        database=database,
         feed=feed,
-        sink=ObservingSink(metrics),
-        rules=_loop_rules(settings),
-        prices=parts.prices,
-        router=parts.routes,
-        callbacks=parts.hooks,
-        max_artifact_bytes=settings.max_artifact_bytes,
+        metrics=metrics,
+        notices=notices,
+        skew=skew,
+        llama=parts.llama,
     )
-    skew = Skew()
     supervisor = Supervisor(
         runtime,
-        worker=Worker(runtime, _worker_id(ids), _worker_config(settings)) if drives_runs else None,
-        jobs={
-            "feed": feed.run,
-            "sweeper": lambda: sweep(runtime, every_seconds=settings.lease_seconds / 6),
-            "maintenance": lambda: keep_maintained(database),
-            "loop lag": lambda: measure_loop_lag(clock, metrics.observe_loop_lag),
-            "clock": lambda: watch_skew(database, skew),
-        },
+        worker=Worker(runtime, _worker_id(runtime.ids), _worker_config(settings)) if drives_runs else None,
+        jobs=jobs_of(job_parts, drives_runs=drives_runs),
         failed=_tell_failure,
     )
     gauges = PostgresGauges(database)
+    readiness = Readiness(gauges, supervisor, parts.router if drives_runs else None, skew)
     deps = ApiDeps(
         store=PostgresTenantStore(database),
         keys=PostgresKeyStore(database),
         feed=feed,
-        clock=clock,
-        ids=ids,
+        clock=runtime.clock,
+        ids=runtime.ids,
         catalogue=parts.catalogue,
-        cursors=Cursors(load_secret(_secret(settings), settings.data_dir)),
-        check_readiness=Readiness(gauges, supervisor, parts.router if drives_runs else None, skew).check,
+        cursors=Cursors(secret),
+        notices=notices,
+        digest=digest,
+        check_readiness=readiness.check,
+        find_warnings=readiness.warnings,
         render_metrics=lambda: _render(metrics, gauges),
         streams=OpenStreams(metrics.reader_dropped),
         config=_api_config(settings),
@@ -107,6 +110,32 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         metrics.watch_engine(_engine_figures(parts.llama))
     metrics.watch_open_streams(lambda: deps.streams.count)
     return Process(parts=parts, deps=deps, supervisor=supervisor, drives_runs=drives_runs)
+
+
+def _build_runtime(
+    settings: Settings, parts: Parts, database: Database, feed: PostgresFeed, metrics: Metrics, digest: Digest
+) -> Runtime:
+    clock = SystemClock()
+    store = PostgresWorkStore(database, clock)
+    return Runtime(
+        store=store,
+        models=parts.router,
+        tools=parts.tools,
+        hooks=parts.hooks,
+        clock=clock,
+        ids=Uuid7Ids(),
+        feed=feed,
+        sink=ObservingSink(metrics),
+        rules=_loop_rules(settings),
+        prices=parts.prices,
+        approvals=StoredGate(store),
+        approval_ttl_seconds=settings.approval_ttl_seconds,
+        digest=digest,
+        has=parts.catalogue.names,
+        router=parts.routes,
+        callbacks=parts.hooks,
+        max_artifact_bytes=settings.max_artifact_bytes,
+    )
 
 
 def _engine_figures(llama: LlamaProvider) -> Mapping[str, Callable[[], float]]:
@@ -127,7 +156,7 @@ async def _render(metrics: Metrics, gauges: PostgresGauges) -> bytes:
     return metrics.render(snapshot)[0]
 
 
-def _worker_id(ids: Uuid7Ids) -> WorkerId:
+def _worker_id(ids: IdSource) -> WorkerId:
     """Unlike any other, also after a restart: a draining process must not be taken for its successor."""
     return WorkerId(f"{socket.gethostname()}/{os.getpid()}/{ids.new('wrk')}")
 
@@ -156,8 +185,9 @@ def _api_config(settings: Settings) -> ApiConfig:
     )
 
 
-def _secret(settings: Settings) -> str | None:
-    return None if settings.secret_key is None else settings.secret_key.get_secret_value()
+def _load_secret(settings: Settings) -> bytes:
+    given = None if settings.secret_key is None else settings.secret_key.get_secret_value()
+    return load_secret(given, settings.data_dir)
 
 
 def _tell_failure(job: str, error: Exception) -> None:

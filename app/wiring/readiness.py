@@ -1,7 +1,8 @@
 """Whether this process can take work, and what keeps it from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from app.errors import StoreUnavailable
 from app.execution.supervisor import Supervisor
 from app.ports.store import Gauges
 from app.providers.router import ModelRouter
@@ -19,6 +20,14 @@ class Readiness:
         self._supervisor = supervisor
         self._router = router
         self._skew = skew
+
+    async def warnings(self) -> Sequence[str]:
+        """``runs_unclaimable`` where queued runs need what no worker has that was seen lately."""
+        try:
+            snapshot = await self._gauges.snapshot()
+        except StoreUnavailable:
+            return ()
+        return ("runs_unclaimable",) if snapshot.unclaimable else ()
 
     async def check(self) -> Mapping[str, str]:
         """``ok`` or a stable code for each of database, migrations, model, worker and clock."""

@@ -9,14 +9,16 @@ import asyncpg
 from app.agents import Agent
 from app.conversation import Usage
 from app.events import AnyEvent, RunState, Terminated, Warned
-from app.ids import RunId, TenantId
-from app.policy import BudgetLimits, Scope, most_restrictive
+from app.ids import AgentName, ApprovalId, CallId, RunId, TenantId
+from app.policy import ApprovalKind, BudgetLimits, Scope, most_restrictive
+from app.ports.desk import NewApproval
 from app.ports.records import NewRun, RunRecord, RunUpdate
 from app.store.database import Database
 from app.store.tenant import PostgresTenantStore
 
 AGENT = Agent(name="clerk", instructions="Answer briefly.")
 BUDGET = most_restrictive({Scope.DEPLOYMENT: BudgetLimits.conservative(), Scope.AGENT: BudgetLimits(max_tool_calls=3)})
+PAST, FUTURE = 1.0, 4_000_000_000.0
 NUL = "a\x00b\x1a0\x1ac\\u0000"
 
 
@@ -37,6 +39,25 @@ def new_run(tenant_id: TenantId, **changes: Any) -> NewRun:
 
 def update(state: RunState = RunState.RUNNING, **changes: Any) -> RunUpdate:
     return RunUpdate(**{"state": state, "usage": Usage(), "model_calls": 0, "tool_calls": 0, **changes})
+
+
+def question(**changes: Any) -> NewApproval:
+    return NewApproval(
+        **{
+            "approval_id": ApprovalId(f"apr_{secrets.token_hex(13)}"),
+            "call_id": CallId("call_1"),
+            "tool": "pay",
+            "agent": AgentName("clerk"),
+            "kind": ApprovalKind.CALL,
+            "dispatch": 1,
+            "arguments_digest": "ab" * 32,
+            "summary": {"amount": {"value": 12}},
+            "reason": "",
+            "flagged": False,
+            "expires_at": None,
+            **changes,
+        }
+    )
 
 
 def warned(detail: str = "") -> AnyEvent:

@@ -8,16 +8,18 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.errors import ConfigurationError
-from app.events import RunState
+from app.events import ApprovalRequired, RunState
 from app.execution.system import SystemClock
-from app.ids import SessionId, TenantId, WorkerId
+from app.ids import ApprovalId, SessionId, TenantId, WorkerId
+from app.ports.desk import Decided
+from app.ports.records import Claim
 from app.ports.sessions import NewSession
 from app.store.audits import AUDITS, audit
 from app.store.database import Database, DatabaseConfig
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import new_run, submit, terminated, update, warned
+from tests.store.support import new_run, question, submit, terminated, update, warned
 
 TENANT = TenantId("ten_a")
 
@@ -45,6 +47,15 @@ VIOLATIONS = {
     "only runs of a session are blocked": "UPDATE runs SET blocked = true WHERE run_id = 'run_queued'",
     "a blocked run that goes on waits for an earlier one of its session": "UPDATE runs SET blocked = true"
     " WHERE run_id = 'run_turn'",
+    "an open question is of a run that goes on, and so does its root": "UPDATE approvals SET status = 'pending',"
+    " decided_at = NULL, decided_by = NULL, decision = NULL WHERE run_id = 'run_answered'",
+    "a suspended root has an open question": "DELETE FROM approvals WHERE run_id = 'run_waiting'",
+    "a question was put by an event of its run": "UPDATE events SET kind = 'warning'"
+    " WHERE run_id = 'run_waiting' AND kind = 'approval_required'",
+    "no run was granted more calls than people have approved": "UPDATE events SET kind = 'approval_granted'"
+    " WHERE run_id = 'run_answered' AND seq < 3",
+    "readers were told of the status of every question": "DELETE FROM approval_changes WHERE status = 'approved'",
+    "a run that was gone on from has ended": "UPDATE runs SET resumes = 'run_running' WHERE run_id = 'run_queued'",
 }
 
 # Sentences that more than one column can break.
@@ -53,13 +64,16 @@ MORE_VIOLATIONS = [
     ("a running run has a worker, and a lease where it is no child", "lease_expires_at = now()", "run_child"),
     ("a child that goes on has a root that goes on", "root_run_id = 'run_none'", "run_child"),
     ("a blocked run that goes on waits for an earlier one of its session", "session_seq = 0", "run_blocked"),
+    ("an open question is of a run that goes on, and so does its root", "state = 'failed'", "run_running"),
+    ("an open question is of a run that goes on, and so does its root", "state = 'failed'", "run_child"),
 ]
 
 
 @pytest.fixture
 async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
-    """One run that waits, one that runs and has a child, one that has ended, and a session with a run whose turn it is
-    and one that is blocked."""
+    """One run that waits, one that runs and has a child with an open question, one that has ended, a session with a run
+    whose turn it is and one that is blocked, a run that waits for people, one whose question was answered, and one that
+    goes on from it."""
     work = PostgresWorkStore(empty_database, SystemClock())
     await submit(empty_database, new_run(TENANT, run_id="run_ended"))
     [ended] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
@@ -68,13 +82,35 @@ async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUr
     [running] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
     await work.append_if_owner(running, [warned()], update())
     child = new_run(TENANT, run_id="run_child", parent_run_id=running.run_id)
-    await work.append_if_owner((await work.adopt(running, child)).claim, [warned()], update())
+    await ask(work, (await work.adopt(running, child)).claim, "apr_child", RunState.RUNNING)
+    await ask_and_answer(empty_database, work)
     await submit(empty_database, new_run(TENANT, run_id="run_queued"))
     async with PostgresTenantStore(empty_database).begin(TENANT) as tx:
         await tx.insert_session(NewSession(session_id=SessionId("ses_1")))
     for run_id in ("run_turn", "run_blocked"):
         await submit(empty_database, new_run(TENANT, run_id=run_id, session_id="ses_1"))
     return empty_urls
+
+
+async def ask(work: PostgresWorkStore, claim: Claim, approval_id: str, state: RunState) -> None:
+    asked = question(approval_id=approval_id)
+    event = ApprovalRequired(
+        call_id=asked.call_id, name=asked.tool, approval_id=asked.approval_id, arguments_digest=asked.arguments_digest
+    )
+    await work.append_if_owner(claim, [event], update(state, asked=(asked,)))
+
+
+async def ask_and_answer(database: Database, work: PostgresWorkStore) -> None:
+    for run_id in ("run_waiting", "run_answered"):
+        await submit(database, new_run(TENANT, run_id=run_id))
+        [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+        await ask(work, claim, f"apr_{run_id}", RunState.SUSPENDED)
+    async with PostgresTenantStore(database).begin(TENANT) as tx:
+        await tx.decide_approval(ApprovalId("apr_run_answered"), Decided(decision="approve", decided_by="bob"))
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(claim, [terminated(RunState.FAILED)], update(RunState.FAILED))
+    again = new_run(TENANT, run_id="run_again", resumes="run_answered", first_run_id="run_answered")
+    await submit(database, again)
 
 
 @pytest.fixture

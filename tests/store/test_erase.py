@@ -15,6 +15,7 @@ from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
+from tests.store.ageing import ASK, NOTIFY
 from tests.store.support import AGENT, new_run, query, terminated, update
 
 SESSION, SECOND = SessionId("ses_1"), SessionId("ses_2")
@@ -23,7 +24,8 @@ LEFT = """
     SELECT 'runs' AS name FROM runs UNION ALL SELECT 'events' FROM events UNION ALL SELECT 'metadata' FROM run_metadata
     UNION ALL SELECT 'keys' FROM idempotency_keys UNION ALL SELECT 'sessions' FROM sessions
     UNION ALL SELECT 'items' FROM session_items UNION ALL SELECT 'artifacts' FROM artifacts
-    UNION ALL SELECT scope FROM state_entries ORDER BY 1
+    UNION ALL SELECT 'approvals' FROM approvals UNION ALL SELECT 'changes' FROM approval_changes
+    UNION ALL SELECT 'deliveries' FROM webhook_deliveries UNION ALL SELECT scope FROM state_entries ORDER BY 1
 """
 
 
@@ -66,9 +68,14 @@ async def end(work: PostgresWorkStore, claimed: Claim, text: str, **changes: Any
 
 @pytest.fixture
 async def ended(
-    store: PostgresTenantStore, work: PostgresWorkStore, tenant_id: TenantId, session: SessionRecord
+    empty_urls: DatabaseUrls,
+    store: PostgresTenantStore,
+    work: PostgresWorkStore,
+    tenant_id: TenantId,
+    session: SessionRecord,
 ) -> RunRecord:
-    """A session with all that can be kept of it: a run with a child, both with an artifact, and idempotency keys."""
+    """A session with all that can be kept of it: a run with a child, an artifact, idempotency keys, a question of each
+    run and a notice."""
     run = await submit(store, tenant_id, metadata={"k": "v"}, team={"clerk": 1})
     async with store.begin(tenant_id) as tx:
         await tx.remember(route="r", subject="s", key="k", body_digest="d")
@@ -78,6 +85,9 @@ async def ended(
     claimed = await claim(work)
     child = new_run(tenant_id, parent_run_id=claimed.run_id, metadata={"c": "d"})
     adopted = await work.adopt(claimed, child)
+    await query(empty_urls.superuser_url, ASK, tenant_id, run.run_id, run.run_id)
+    await query(empty_urls.superuser_url, ASK, tenant_id, child.run_id, run.run_id)
+    await query(empty_urls.superuser_url, NOTIFY, tenant_id, run.run_id)
     await work.save_artifact(adopted.claim, "a", b"x", "x/y")
     await work.append_if_owner(adopted.claim, [terminated()], update(RunState.COMPLETED))
     await end(work, claimed, "hello", state_delta={"x": 1})

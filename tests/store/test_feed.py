@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.ids import RunId
-from app.ports.feed import Doorbell
+from app.ids import RunId, TenantId
+from app.ports.feed import AnswerDelta, AnswerSnapshot, Doorbell
 from app.store.database import DatabaseConfig
 from app.store.feed import PostgresFeed
 from tests.conftest import DatabaseUrls
 from tests.store.support import query
+from tests.store.wire import Reader
 
 RUN = RunId("run_1")
 LONG_SECONDS = 30.0
 END_LISTENERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'LISTEN%'
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    AND (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%')
 """
 
 
@@ -30,6 +32,11 @@ async def running(feed: PostgresFeed) -> AsyncIterator[PostgresFeed]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def read_to_length(reader: Reader, length: int) -> None:
+    while len(reader.text) < length:
+        await reader.read(LONG_SECONDS)
 
 
 @pytest.fixture
@@ -92,11 +99,41 @@ async def test_a_burst_of_more_runs_than_one_hint_holds_is_heard_whole(here: Pos
     assert heard == [(Doorbell(),)] * 1000
 
 
-async def test_text_stays_in_its_process(here: PostgresFeed, there: PostgresFeed) -> None:
+async def test_text_is_heard_there_by_who_asks_for_it(here: PostgresFeed, there: PostgresFeed) -> None:
+    here.announce_text(RUN, iteration=1, attempt=1, text="Hel", fence=1)
     reader = there.subscribe(RUN)
-    here.announce_text(RUN, iteration=1, attempt=1, text="Hel")
-    here.announce_stored(RUN)
-    assert await reader.next_signals(LONG_SECONDS) == (Doorbell(),)
+    assert await reader.next_signals(LONG_SECONDS) == (AnswerSnapshot(iteration=1, attempt=1, text="Hel"),)
+    here.announce_text(RUN, iteration=1, attempt=1, text="lo", fence=1)
+    assert await reader.next_signals(LONG_SECONDS) == (AnswerDelta(iteration=1, attempt=1, offset=3, text="lo"),)
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud83d", "🙂" * 20_000, '\x01\\"' * 9_000])
+async def test_no_text_breaks_a_notification(here: PostgresFeed, there: PostgresFeed, text: str) -> None:
+    here.announce_text(RUN, iteration=1, attempt=1, text=text, fence=1)
+    reader = Reader(there.subscribe(RUN))
+    async with asyncio.timeout(LONG_SECONDS):
+        await read_to_length(reader, len(text))
+    assert reader.text == text.replace("\ud83d", "\ufffd")
+
+
+async def test_text_goes_on_after_a_lost_connection(
+    shared_urls: DatabaseUrls, here: PostgresFeed, there: PostgresFeed
+) -> None:
+    here.announce_text(RUN, iteration=1, attempt=1, text="Hel", fence=1)
+    reader = Reader(there.subscribe(RUN))
+    await read_to_length(reader, 3)
+    await query(shared_urls.superuser_url, END_LISTENERS)
+    here.announce_text(RUN, iteration=1, attempt=1, text="lo", fence=1)
+    async with asyncio.timeout(LONG_SECONDS):
+        await read_to_length(reader, 5)
+    assert reader.text == "Hello"
+
+
+async def test_a_question_here_is_heard_there_by_its_tenant(here: PostgresFeed, there: PostgresFeed) -> None:
+    mine, other = there.subscribe_approvals(TenantId("ten_1")), there.subscribe_approvals(TenantId("ten_2"))
+    here.announce_approvals(TenantId("ten_1"))
+    assert await mine.next_signals(LONG_SECONDS) == (Doorbell(),)
+    assert await other.next_signals(0) == ()
 
 
 async def test_after_a_lost_connection_all_look_for_themselves_and_hear_again(

@@ -11,7 +11,7 @@ from app.store.gauges import PostgresGauges
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import new_run, query, submit, terminated, update, warned
+from tests.store.support import PAST, new_run, query, question, submit, terminated, update, warned
 
 TENANTS = [TenantId("ten_a"), TenantId("ten_b")]
 
@@ -61,6 +61,65 @@ async def test_a_run_that_waits_for_its_session_is_queued_and_no_sign_of_too_few
     snapshot = await PostgresGauges(empty_database).snapshot()
     assert snapshot.runs_by_state["queued"] == 2
     assert snapshot.oldest_queued_seconds == pytest.approx(0, abs=30)
+
+
+async def test_a_queued_run_that_no_worker_has_everything_for_is_told(empty_database: Database) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    for needs in ({"model:a"}, {"model:a", "tool:b"}, {"model:c"}):
+        await submit(empty_database, new_run(TENANTS[0], needs=frozenset(needs)))
+    await work.hello(WorkerId("w"), frozenset({"model:a"}))
+    await work.hello(WorkerId("v"), frozenset({"model:c", "tool:b"}))
+    assert (await PostgresGauges(empty_database).snapshot()).unclaimable == 1
+
+
+async def test_without_a_worker_nobody_can_take_a_run_that_needs_nothing(empty_database: Database) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    await submit(empty_database, new_run(TENANTS[0]))
+    before = (await PostgresGauges(empty_database).snapshot()).unclaimable
+    await work.hello(WorkerId("w"), frozenset())
+    assert (before, (await PostgresGauges(empty_database).snapshot()).unclaimable) == (1, 0)
+
+
+async def test_a_worker_that_was_not_heard_of_lately_does_not_count(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    await submit(empty_database, new_run(TENANTS[0]))
+    await PostgresWorkStore(empty_database, SystemClock()).hello(WorkerId("w"), frozenset())
+    await query(empty_urls.superuser_url, "UPDATE workers SET seen_at = now() - interval '3 minutes'")
+    assert (await PostgresGauges(empty_database).snapshot()).unclaimable == 1
+
+
+async def test_a_run_that_runs_or_waits_for_its_session_is_not_unclaimable(empty_database: Database) -> None:
+    async with PostgresTenantStore(empty_database).begin(TENANTS[0]) as tx:
+        await tx.insert_session(NewSession(session_id=SessionId("ses_1")))
+    for _ in range(2):
+        await submit(empty_database, new_run(TENANTS[0], session_id="ses_1", needs=frozenset({"x"})))
+    await PostgresWorkStore(empty_database, SystemClock()).claim(WorkerId("w"), limit=9, lease_seconds=60)
+    assert (await PostgresGauges(empty_database).snapshot()).unclaimable == 0
+
+
+async def test_open_questions_of_all_tenants_are_counted_and_the_oldest_is_told(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    for tenant in TENANTS:
+        await submit(empty_database, new_run(tenant))
+    for claim in await work.claim(WorkerId("w"), limit=2, lease_seconds=60):
+        asked = (question(), question(expires_at=PAST))
+        await work.append_if_owner(claim, [warned()], update(RunState.SUSPENDED, asked=asked))
+    await query(
+        empty_urls.superuser_url,
+        "UPDATE approvals SET requested_at = now() - CASE WHEN expires_at IS NULL THEN interval '1 hour'"
+        " ELSE interval '1 day' END",
+    )
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.approvals_pending == 2
+    assert snapshot.oldest_approval_seconds == pytest.approx(3600, abs=30)
+
+
+async def test_without_an_open_question_nothing_waits(empty_database: Database) -> None:
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert (snapshot.unclaimable, snapshot.approvals_pending, snapshot.oldest_approval_seconds) == (0, 0, 0)
 
 
 async def test_a_database_that_is_away_says_so(shared_urls: DatabaseUrls) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.errors import ConfigurationError
+from app.events import RunState
 from app.execution.system import SystemClock
 from app.ids import SessionId, TenantId, WorkerId
 from app.ports.records import NewRun, RunRecord
@@ -17,7 +18,7 @@ from app.store.migrate import downgrade, find_drift, migrate
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import new_run, query, read, submit
+from tests.store.support import new_run, query, question, read, submit, update, warned
 
 LEFT = """
     SELECT relname AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname !~ '^alembic_version'
@@ -47,6 +48,22 @@ SECOND_RELEASES_APPEND = """
 """
 SECOND_RELEASES_LOAD = """
     SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads FROM load_run($1, $2, 1) l
+"""
+THIRD_RELEASES_SUBMIT = """
+    SELECT run_id FROM submit_run($1, 'run_old', 'clerk', 1, '"hi"', '{}', NULL, NULL, NULL, NULL, '{}', 10, 0, '{}',
+        ARRAY[]::text[], ARRAY[]::text[], '{}', NULL, NULL, NULL)
+"""
+THIRD_RELEASES_APPEND = """
+    SELECT seq FROM append_events($1, $2, 1, 1, ARRAY['terminated'], ARRAY['{}'], 'completed', 0, 0, 0, 'provider', 0,
+        0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0.5, NULL, 1, NULL, NULL, NULL, NULL)
+"""
+THIRD_RELEASES_LOAD = """
+    SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,
+        l.history, l.last_agent, l.state_keys, l.state_values, l.children FROM load_run($1, $2, 1, NULL) l
+"""
+OWNERS = """
+    SELECT proname, proowner::regrole::text AS owner, has_function_privilege('public', oid, 'EXECUTE') AS open
+    FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY proname
 """
 PARTITION = "SELECT to_regclass($1) IS NOT NULL AS made"
 
@@ -130,6 +147,61 @@ async def test_runs_of_sessions_outlive_the_way_down_one_release_and_runs_below_
     assert (await read_from(fresh_urls, first)).session_id is None
     assert await find_drift(fresh_urls.admin_url) == []
     assert await query(fresh_urls.superuser_url, UNFORCED) == []
+
+
+async def test_a_process_of_the_third_release_goes_on_working(fresh_urls: DatabaseUrls) -> None:
+    run = await submit_to(fresh_urls)
+    [claimed] = await query(fresh_urls.app_url, CLAIM)
+    [loaded] = await query(fresh_urls.app_url, THIRD_RELEASES_LOAD, run.tenant_id, run.run_id)
+    [written] = await query(fresh_urls.app_url, THIRD_RELEASES_APPEND, run.tenant_id, run.run_id)
+    [submitted] = await query(fresh_urls.app_url, THIRD_RELEASES_SUBMIT, run.tenant_id)
+    [again] = await query(fresh_urls.app_url, CLAIM)
+    assert claimed["run_id"] == loaded["run_id"] == run.run_id
+    assert (written["seq"], submitted["run_id"], again["run_id"]) == (2, "run_old", "run_old")
+
+
+async def test_a_run_of_the_third_release_is_taken_by_any_worker(fresh_urls: DatabaseUrls) -> None:
+    await submit_to(fresh_urls)
+    await query(fresh_urls.app_url, CLAIM)
+    await query(fresh_urls.app_url, THIRD_RELEASES_SUBMIT, "ten_a")
+    [claimed] = await query(fresh_urls.app_url, "SELECT run_id FROM claim_runs('w', 1, 60, ARRAY[]::text[])")
+    assert claimed["run_id"] == "run_old"
+
+
+async def test_functions_over_all_tenants_are_the_same_ones_after_the_way_down_and_up(fresh_urls: DatabaseUrls) -> None:
+    before = await query(fresh_urls.superuser_url, OWNERS)
+    await downgrade(fresh_urls.admin_url, revision="0003")
+    between = await query(fresh_urls.superuser_url, OWNERS)
+    await migrate(fresh_urls.admin_url)
+    assert await query(fresh_urls.superuser_url, OWNERS) == before
+    assert set(between) < set(before)
+    assert [row for row in before if row["open"]] == []
+
+
+async def test_a_run_that_waits_for_people_is_queued_on_the_way_down_and_its_questions_are_gone(
+    fresh_urls: DatabaseUrls,
+) -> None:
+    run = await submit_to(fresh_urls)
+    await suspend_in(fresh_urls)
+    await downgrade(fresh_urls.admin_url, revision="0003")
+    before = await query(fresh_urls.superuser_url, FUNCTIONS)
+    [claimed] = await query(fresh_urls.app_url, CLAIM)
+    await migrate(fresh_urls.admin_url)
+    assert [row["arguments"] for row in before] == [27, 4, 20]
+    assert claimed["run_id"] == run.run_id
+    assert (await read_from(fresh_urls, run)).state is RunState.RUNNING
+    assert await query(fresh_urls.superuser_url, "SELECT FROM approvals") == []
+    assert await find_drift(fresh_urls.admin_url) == []
+    assert await query(fresh_urls.superuser_url, UNFORCED) == []
+
+
+async def suspend_in(urls: DatabaseUrls) -> None:
+    """Claims a run, which asks people and waits for them."""
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=1))
+    work = PostgresWorkStore(database, SystemClock())
+    [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(claim, [warned()], update(RunState.SUSPENDED, asked=(question(),)))
+    await database.close()
 
 
 async def open_session(urls: DatabaseUrls) -> None:

@@ -10,12 +10,13 @@ from app.events import RunState
 from app.execution.system import SystemClock
 from app.ids import SessionId, TenantId, WorkerId
 from app.ports.sessions import NewSession
+from app.ports.webhooks import DeliveryId, NewWebhook, WebhookId
 from app.store.database import Database, DatabaseConfig
 from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import AGENT, new_run, query, submit, terminated, update, warned
+from tests.store.support import AGENT, new_run, query, question, submit, terminated, update, warned
 
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
 SESSION = SessionId("ses_1")
@@ -35,6 +36,11 @@ OPEN_FUNCTIONS = """
         AND (has_function_privilege('public', p.oid, 'EXECUTE')
             OR NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, public, pg_temp'], false))
 """
+# Rows that only jobs over all tenants write.
+WRITTEN_BY_JOBS = [
+    "INSERT INTO erasures (tenant_id, erased_at, xid) VALUES ($1, now(), 1)",
+    "INSERT INTO retention_turns (tenant_id, next_at) VALUES ($1, now())",
+]
 
 
 @pytest.fixture
@@ -52,7 +58,10 @@ async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> Database
         await tx.remember(route="r", subject="s", key="k", body_digest="d")
         await tx.insert_session(NewSession(session_id=SESSION, state={"a": 1}))
         await tx.put_artifact(SESSION, "a", data=b"x", content_type="x/y")
+        await tx.insert_webhook(NewWebhook(webhook_id=WebhookId("whk_1"), url="https://a.example", events=()))
+        await tx.test_webhook(WebhookId("whk_1"), DeliveryId("dlv_1"))
     [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await work.append_if_owner(claim, [warned()], update(asked=(question(),)))
     await work.append_if_owner(claim, [terminated()], update(RunState.COMPLETED))
     await query(
         empty_urls.superuser_url,
@@ -60,6 +69,8 @@ async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> Database
         " VALUES ($1, 'ses_1', 1, 'run_x', '[]', now())",
         TENANT_A,
     )
+    for statement in WRITTEN_BY_JOBS:
+        await query(empty_urls.superuser_url, statement, TENANT_A)
     return empty_urls
 
 
@@ -127,7 +138,7 @@ async def test_another_tenant_adds_no_row(filled: DatabaseUrls, table: str) -> N
         await as_tenant(
             filled.app_url,
             TENANT_B,
-            f"INSERT INTO {table} SELECT (json_populate_record(NULL::{table}, $1::json)).*",
+            f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT (json_populate_record(NULL::{table}, $1::json)).*",
             json.dumps(json.loads(row["row"])),
         )
 
@@ -143,6 +154,25 @@ async def test_another_tenant_deletes_no_state(filled: DatabaseUrls) -> None:
     statement = "DELETE FROM state_entries RETURNING 1"
     assert await as_tenant(filled.app_url, TENANT_B, statement) == []
     assert len(await as_tenant(filled.app_url, TENANT_A, statement)) == 1
+
+
+async def test_another_tenant_answers_no_question(filled: DatabaseUrls) -> None:
+    statement = "UPDATE approvals SET decision_reason = 'yes' RETURNING 1"
+    assert await as_tenant(filled.app_url, TENANT_B, statement) == []
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError, match="stays so"):
+        await as_tenant(filled.app_url, TENANT_A, statement)
+
+
+async def test_another_tenant_empties_no_turn(filled: DatabaseUrls) -> None:
+    statement = "SELECT empty_turns($1, 'run_x')"
+    await query(
+        filled.superuser_url,
+        "UPDATE runs SET resumes = run_id, session_id = 'ses_1', session_seq = 1, run_id = 'run_x'",
+    )
+    await query(filled.superuser_url, "UPDATE session_items SET messages = '[1]'")
+    await as_tenant(filled.app_url, TENANT_B, statement, TENANT_B)
+    [row] = await query(filled.superuser_url, "SELECT messages FROM session_items")
+    assert row["messages"] == "[1]"
 
 
 async def test_erasing_a_session_erases_the_tenants_own_of_two_that_are_called_alike(filled: DatabaseUrls) -> None:
@@ -173,6 +203,20 @@ async def test_the_scheduler_reads_no_text_of_people(filled: DatabaseUrls) -> No
             await connection.fetch("SELECT payload FROM events")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch("SELECT session_id FROM sessions")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "column", ["summary", "reason", "arguments", "decision_reason", "caller", "subject", "tool", "arguments_digest"]
+)
+async def test_the_scheduler_reads_nothing_of_what_people_are_asked(filled: DatabaseUrls, column: str) -> None:
+    connection = await asyncpg.connect(filled.superuser_url)
+    try:
+        await connection.execute("SET ROLE runwright_scheduler")
+        assert await connection.fetchval("SELECT count(approval_id) FROM approvals") == 1
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch(f"SELECT {column} FROM approvals")
     finally:
         await connection.close()
 

@@ -10,12 +10,13 @@ from app.conversation import Message, Role
 from app.events import RunState
 from app.execution.system import SystemClock
 from app.ids import SessionId, TenantId, WorkerId
+from app.ports.desk import ApprovalStatus
 from app.ports.records import CancelWish, Claim, NewRun, RunFilter
 from app.ports.sessions import NewSession, SessionFilter, SessionRecord
 from app.store.database import Database
 from app.store.tenant import PostgresTenantStore, PostgresTenantTx
 from app.store.work import PostgresWorkStore
-from tests.store.support import AGENT, NUL, new_run, terminated, update, warned
+from tests.store.support import AGENT, NUL, new_run, question, terminated, update, warned
 
 SESSION, SECOND = SessionId("ses_1"), SessionId("ses_2")
 OTHER = TenantId("ten_other")
@@ -226,13 +227,17 @@ async def test_interrupting_asks_every_open_run_to_end_and_queues_a_suspended_on
     store: PostgresTenantStore, work: PostgresWorkStore, tenant_id: TenantId, session: SessionRecord
 ) -> None:
     runs = [await submit(store, tenant_id) for _ in range(2)]
-    await work.append_if_owner(await claim(work), [warned()], update(RunState.SUSPENDED))
+    asked = question()
+    await work.append_if_owner(await claim(work), [warned()], update(RunState.SUSPENDED, asked=(asked,)))
     async with store.begin(tenant_id) as tx:
         interrupted = await tx.interrupt_session(SESSION, WISH)
         records = [await tx.get_run(run.run_id) for run in runs]
+        withdrawn = await tx.get_approval(asked.approval_id)
     assert interrupted == [run.run_id for run in runs]
     told = [(record.state, record.cancel_reason, record.cancel_requested_by) for record in records if record]
     assert told == [(RunState.QUEUED, NUL, "ada")] * 2
+    assert withdrawn is not None
+    assert withdrawn.status is ApprovalStatus.CANCELLED
 
 
 async def test_interrupting_keeps_a_wish_that_was_there(

@@ -1,6 +1,6 @@
 """News inside one process."""
 
-from app.ids import RunId
+from app.ids import RunId, TenantId
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Doorbell
 from app.store.signals import LocalFeed
 
@@ -142,3 +142,46 @@ async def test_a_step_after_the_end_was_told_is_no_news() -> None:
     feed.announce_ended(RUN)
     feed.announce_stored(RUN)
     assert await reader.next_signals(0) == (Doorbell(may_have_ended=True),)
+
+
+async def test_a_tenant_hears_of_its_own_questions_only() -> None:
+    feed = LocalFeed()
+    mine, other = feed.subscribe_approvals(TenantId("ten_1")), feed.subscribe_approvals(TenantId("ten_2"))
+    feed.announce_approvals(TenantId("ten_1"))
+    feed.announce_approvals(TenantId("ten_1"))
+    assert await mine.next_signals(0) == (Doorbell(),)
+    assert await other.next_signals(0) == ()
+
+
+async def test_a_closed_reader_of_questions_is_forgotten() -> None:
+    feed = LocalFeed()
+    reader = feed.subscribe_approvals(TenantId("ten_1"))
+    reader.close()
+    reader.close()
+    feed.announce_approvals(TenantId("ten_1"))
+    assert feed.readers == 0
+    assert await reader.next_signals(0) == ()
+
+
+async def test_when_something_may_have_been_missed_readers_of_questions_look_too() -> None:
+    feed = LocalFeed()
+    reader = feed.subscribe_approvals(TenantId("ten_1"))
+    feed.ring_everyone()
+    assert await reader.next_signals(0) == (Doorbell(),)
+
+
+async def test_text_of_an_older_claim_is_left_out() -> None:
+    feed = LocalFeed()
+    feed.announce_text(RUN, iteration=1, attempt=2, text="right", fence=2)
+    feed.announce_text(RUN, iteration=1, attempt=1, text="wrong", fence=1)
+    feed.announce_attempt(RUN, iteration=1, attempt=3, fence=1)
+    assert await feed.subscribe(RUN).next_signals(0) == (AnswerSnapshot(iteration=1, attempt=2, text="right"),)
+
+
+async def test_a_reader_stays_with_the_newest_claim_when_its_drive_is_over() -> None:
+    feed = LocalFeed()
+    reader = feed.subscribe(RUN)
+    feed.announce_attempt(RUN, iteration=1, attempt=2, fence=2)
+    feed.forget(RUN)
+    feed.announce_text(RUN, iteration=1, attempt=1, text="wrong", fence=1)
+    assert await reader.next_signals(0) == (AnswerSnapshot(iteration=1, attempt=2, text=""),)

@@ -15,7 +15,7 @@ from app.store.database import Database, DatabaseConfig
 from app.store.tenant import PostgresTenantStore, PostgresTenantTx
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import AGENT, NUL, new_run, query, submit, update, warned
+from tests.store.support import AGENT, NUL, new_run, query, question, submit, update, warned
 
 WISH = CancelWish(reason="enough", requested_by="ada")
 OTHER = TenantId("ten_other")
@@ -256,7 +256,7 @@ async def test_nobody_holds_a_run_that_was_suspended(
     await submit(empty_database, new_run(tenant_id))
     work = PostgresWorkStore(empty_database, SystemClock())
     [claim] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
-    await work.append_if_owner(claim, [warned()], update(RunState.SUSPENDED))
+    await work.append_if_owner(claim, [warned()], update(RunState.SUSPENDED, asked=(question(),)))
     [row] = await query(empty_urls.superuser_url, "SELECT worker_id, lease_expires_at FROM runs")
     assert tuple(row) == (None, None)
 

@@ -1,8 +1,10 @@
 """The server's own secret outlives a restart and is nobody else's to read."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from app.wiring.secret import load_secret, write_private
+from app.wiring.secret import derive_key, load_secret, write_private
 
 
 def test_a_configured_secret_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -30,3 +32,24 @@ def test_a_made_secret_is_for_this_user_only(tmp_path: Path) -> None:
 def test_writing_leaves_no_draft_behind(tmp_path: Path) -> None:
     write_private(tmp_path / "file", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_processes_that_start_together_have_one_secret(tmp_path: Path) -> None:
+    together = threading.Barrier(16)
+
+    def start(_: int) -> bytes:
+        together.wait()
+        return load_secret(None, tmp_path / "data")
+
+    with ThreadPoolExecutor(16) as pool:
+        secrets = set(pool.map(start, range(16)))
+    assert len(secrets) == 1
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["server-secret"]
+
+
+def test_a_key_of_one_purpose_is_not_that_of_another() -> None:
+    assert derive_key(b"k" * 32, "approvals") != derive_key(b"k" * 32, "webhooks")
+
+
+def test_a_key_of_one_purpose_is_always_the_same() -> None:
+    assert derive_key(b"k" * 32, "approvals") == derive_key(b"k" * 32, "approvals")

@@ -1,12 +1,14 @@
 """The logs that the suite is run on: what a test needs beside the protocol itself."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.agents import Agent
+from app.events import RunState
 from app.execution.memory import MemoryWorkStore
 from app.execution.memory_sessions import InMemorySessions
 from app.execution.system import SystemClock
-from app.ids import SessionId, TenantId, WorkerId
+from app.ids import ApprovalId, SessionId, TenantId, WorkerId
+from app.ports.desk import Approval, ApprovalStatus, Decided, NewApproval
 from app.ports.records import CancelWish, Claim, NewRun, RunRecord
 from app.ports.sessions import NewSession, SessionRecord
 from app.ports.store import WorkStore
@@ -14,7 +16,7 @@ from app.store.database import Database
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
-from tests.store.support import new_run, read, submit
+from tests.store.support import new_run, question, read, submit, update, warned
 
 
 class Log(Protocol):
@@ -25,6 +27,10 @@ class Log(Protocol):
     async def submit(self, run: NewRun) -> RunRecord: ...
 
     async def request_cancel(self, run: NewRun, wish: CancelWish) -> RunRecord | None: ...
+
+    async def decide(self, approval_id: ApprovalId, decided: Decided) -> Approval:
+        """A person of ``TENANT_A`` answers."""
+        ...
 
     async def record(self, run: NewRun) -> RunRecord: ...
 
@@ -55,6 +61,9 @@ class MemoryLog:
 
     async def request_cancel(self, run: NewRun, wish: CancelWish) -> RunRecord | None:
         return await self._memory.request_cancel(run.run_id, wish)
+
+    async def decide(self, approval_id: ApprovalId, decided: Decided) -> Approval:
+        return self._memory.decide(approval_id, decided)
 
     async def record(self, run: NewRun) -> RunRecord:
         return self._memory.record(run.run_id)
@@ -90,6 +99,11 @@ class PostgresLog:
         async with self._tenants.begin(run.tenant_id) as tx:
             return await tx.request_cancel(run.run_id, wish)
 
+    async def decide(self, approval_id: ApprovalId, decided: Decided) -> Approval:
+        async with self._tenants.begin(TENANT_A) as tx:
+            await tx.lock_approval(approval_id)
+            return await tx.decide_approval(approval_id, decided)
+
     async def record(self, run: NewRun) -> RunRecord:
         return await read(self._database, run.tenant_id, run.run_id)
 
@@ -116,6 +130,8 @@ class PostgresLog:
             return await tx.erase_session(session_id)
 
 
+APPROVE, DENY = Decided(decision="approve", decided_by="bob"), Decided(decision="deny", decided_by="bob")
+
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
 WORKER, OTHER = WorkerId("wrk_1"), WorkerId("wrk_2")
 
@@ -129,3 +145,28 @@ async def submit_and_claim(log: Log, *, lease_seconds: float = 60.0) -> tuple[Ne
     run = new_run(TENANT_A)
     await log.submit(run)
     return run, await claim(log, lease_seconds=lease_seconds)
+
+
+async def ask(log: Log, claimed: Claim, *, state: RunState = RunState.RUNNING, **changes: Any) -> NewApproval:
+    """Puts a question to people; with ``state`` suspended the run waits for the answer."""
+    asked = question(**changes)
+    await log.store.append_if_owner(claimed, [warned()], update(state, asked=(asked,)))
+    return asked
+
+
+async def ask_and_suspend(log: Log, claimed: Claim, **changes: Any) -> NewApproval:
+    return await ask(log, claimed, state=RunState.SUSPENDED, **changes)
+
+
+async def suspend(log: Log, claimed: Claim) -> None:
+    await log.store.append_if_owner(claimed, [warned()], update(RunState.SUSPENDED))
+
+
+async def status(log: Log, asked: NewApproval) -> ApprovalStatus:
+    found = await log.store.find_approval(TENANT_A, asked.approval_id)
+    assert found is not None
+    return found.status
+
+
+async def state(log: Log, claimed: Claim) -> RunState:
+    return (await log.record(new_run(TENANT_A, run_id=claimed.run_id))).state

@@ -13,7 +13,7 @@ from app.events import RunState
 from app.ids import RunId, SessionId
 from app.ports.records import Adopted, CancelWish, Claim, NewRun
 from app.ports.sessions import NewSession
-from tests.store.conformance.logs import OTHER, TENANT_A, TENANT_B, WORKER, Log, claim
+from tests.store.conformance.logs import OTHER, TENANT_A, TENANT_B, WORKER, Log, ask_and_suspend, claim
 from tests.store.support import AGENT, new_run, terminated, update, warned
 
 BOSS = Agent(name="boss", instructions="Delegate.", sub_agents=(SubAgent(agent="clerk", mode=SubAgentMode.TOOL),))
@@ -43,10 +43,6 @@ def child_of(above: Claim, **changes: Any) -> NewRun:
 
 async def adopt(log: Log, above: Claim, **changes: Any) -> Adopted:
     return await log.store.adopt(above, child_of(above, **changes))
-
-
-async def suspend(log: Log, claimed: Claim) -> None:
-    await log.store.append_if_owner(claimed, [warned()], update(RunState.SUSPENDED))
 
 
 async def lapse(log: Log, above: Claim) -> Claim:
@@ -241,7 +237,7 @@ async def test_a_suspended_child_goes_on_when_it_is_adopted(log: Log) -> None:
     root = await claim_root(log)
     child = child_of(root)
     adopted = await log.store.adopt(root, child)
-    await suspend(log, adopted.claim)
+    await ask_and_suspend(log, adopted.claim)
     with pytest.raises(LeaseLost):
         await log.store.append_if_owner(adopted.claim, [warned()], update())
     again = await log.store.adopt(root, child)
@@ -252,8 +248,8 @@ async def test_a_suspended_child_goes_on_when_it_is_adopted(log: Log) -> None:
 async def test_root_and_child_wait_for_people_together(log: Log) -> None:
     root = await claim_root(log)
     child = child_of(root)
-    await suspend(log, (await log.store.adopt(root, child)).claim)
-    await suspend(log, root)
+    await ask_and_suspend(log, (await log.store.adopt(root, child)).claim)
+    await ask_and_suspend(log, root)
     assert (await log.record(child)).state is RunState.SUSPENDED
     assert await log.store.claim(OTHER, limit=9, lease_seconds=60) == []
 
@@ -290,8 +286,8 @@ async def test_a_cancel_of_a_child_reaches_it_and_not_its_root(log: Log) -> None
 async def test_a_cancel_of_a_suspended_child_queues_its_root(log: Log) -> None:
     root = await claim_root(log)
     child = child_of(root)
-    await suspend(log, (await log.store.adopt(root, child)).claim)
-    await suspend(log, root)
+    await ask_and_suspend(log, (await log.store.adopt(root, child)).claim)
+    await ask_and_suspend(log, root)
     await log.request_cancel(child, WISH)
     assert (await log.record(child)).state is RunState.SUSPENDED
     again = await claim(log, OTHER)
@@ -304,7 +300,7 @@ async def test_a_cancel_of_a_child_that_has_ended_queues_nothing(log: Log) -> No
     child = child_of(root)
     adopted = await log.store.adopt(root, child)
     await log.store.append_if_owner(adopted.claim, [terminated()], update(RunState.COMPLETED))
-    await suspend(log, root)
+    await ask_and_suspend(log, root)
     record = await log.request_cancel(child, WISH)
     assert record is not None
     assert record.cancel_requested_at is None

@@ -10,7 +10,7 @@ from app.events import RunState
 from app.ids import SessionId
 from app.ports.records import CancelWish, Claim, LoadedRun, NewRun
 from app.ports.sessions import NewSession
-from tests.store.conformance.logs import OTHER, TENANT_A, WORKER, Log, claim
+from tests.store.conformance.logs import OTHER, TENANT_A, WORKER, Log, ask_and_suspend, claim
 from tests.store.support import NUL, new_run, terminated, update, warned
 
 SESSION = SessionId("ses_1")
@@ -92,7 +92,7 @@ async def test_other_sessions_and_runs_without_one_do_not_wait(log: Log) -> None
 
 async def test_a_suspended_run_keeps_its_session_busy(log: Log) -> None:
     await submit(log)
-    await log.store.append_if_owner(await claim(log), [warned()], update(RunState.SUSPENDED))
+    await ask_and_suspend(log, await claim(log))
     await submit(log)
     assert await claimable(log) == []
 

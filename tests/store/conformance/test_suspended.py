@@ -9,15 +9,16 @@ from app.events import RunState, RunSuspended
 from app.ids import ApprovalId
 from app.ports.records import CancelWish, Claim, NewRun
 from tests.store.conformance.logs import OTHER, WORKER, Log, claim, submit_and_claim
-from tests.store.support import terminated, update, warned
+from tests.store.support import question, terminated, update, warned
 
 SUSPENDED = RunSuspended(approval_ids=(ApprovalId("apr_1"),))
+ASKED = question(approval_id="apr_1")
 
 
 async def suspend(log: Log) -> tuple[NewRun, Claim]:
     """A run whose lease would have lapsed at once."""
     run, claimed = await submit_and_claim(log, lease_seconds=0.0)
-    await log.store.append_if_owner(claimed, [SUSPENDED], update(RunState.SUSPENDED, model_calls=2))
+    await log.store.append_if_owner(claimed, [SUSPENDED], update(RunState.SUSPENDED, model_calls=2, asked=(ASKED,)))
     return run, claimed
 
 
