@@ -62,6 +62,9 @@ migrations-check: install-dev ## Check that the migrations make the tables that 
 
 check: lint types imports openapi-check migrations-check test ## All checks and tests: what a commit must pass
 
+chaos: install-dev ## Disturb a service under load and audit it: CHAOS_SECONDS=60, CHAOS_SEED= plays one again
+	$(BIN)/python -m tests.chaos $(ARGS)
+
 bench: install-dev ## Run every benchmark, one after the other
 	@set -e; for file in benchmarks/*.py; do \
 	    [ -e "$$file" ] || continue; echo "== $$file"; PYTHONPATH=. $(BIN)/python "$$file"; \
@@ -89,4 +92,4 @@ clean: ## Remove what the checks and builds leave; keeps the .venv folders, the 
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 .PHONY: help install install-dev run test lint format types imports docs openapi openapi-check migrations-check check \
-	bench coverage tools lock clean
+	chaos bench coverage tools lock clean
