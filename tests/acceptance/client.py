@@ -132,6 +132,28 @@ class Caller:
         """Returns when so many events of a kind are stored."""
         until(lambda: self.kinds(run_id).count(kind) >= count, told=lambda: self.kinds(run_id))
 
+    # --- approvals ---
+
+    def approvals(self, **filters: str) -> list[dict[str, Any]]:
+        """One page of them, newest first."""
+        response = self.http.get("/approvals", params=filters)
+        assert response.status_code == 200, response.text
+        return list(response.json()["items"])
+
+    def asked(self, run_id: str, *, count: int = 1) -> list[dict[str, Any]]:
+        """The open questions of a run, once there are so many, the oldest first."""
+
+        def look() -> list[dict[str, Any]] | None:
+            found = self.approvals(run_id=run_id, status="pending")
+            return found if len(found) == count else None
+
+        found = until(look, told=lambda: self.approvals(run_id=run_id)) or []
+        return found[::-1]
+
+    def decide(self, approval: Mapping[str, Any], decision: str, **more: Any) -> httpx.Response:
+        body = {"decision": decision, "arguments_digest": approval["arguments_digest"], **more}
+        return self.http.post(f"/approvals/{approval['id']}/decision", json=body)
+
     # --- streams ---
 
     @contextmanager

@@ -47,6 +47,10 @@ class Deployment:
         """A caller with the service's key, where nothing is stored."""
         return visit(self.stack, service.address, self.keys.service)
 
+    def approve(self, service: Service) -> Caller:
+        """A caller with the approver's key."""
+        return visit(self.stack, service.address, self.keys.approver)
+
     def ask(self, query: str) -> Any:
         """One value, asked as the superuser."""
 
