@@ -132,8 +132,11 @@ class Agent(BaseModel):
 
     ``tools`` is an allowlist: a call outside it ends the run. ``idempotent_tools`` is the author's word that a call may
     be repeated; it must be on the allowlist. ``model`` is ``provider:model``; without it the deployment's default is
-    used; ``task_class`` leaves the choice to a router. ``budget``, ``max_llm_calls`` and ``max_iterations`` narrow what
-    deployment and tenant allow, and never widen it; ``deadlines`` and ``retry`` replace the runner's.
+    used; ``task_class`` leaves the choice to a router. ``deterministic``: its model calls, and those of the agents
+    below it, give the same answer to the same prompt, whatever runs beside them; a model that can't promise that is
+    refused before anything starts (``deterministic_unavailable``). ``budget``, ``max_llm_calls`` and
+    ``max_iterations`` narrow what deployment and tenant allow, and never widen it; ``deadlines`` and ``retry`` replace
+    the runner's.
 
     ``output_schema`` (JSON Schema) is the form of the answer; ``output_type`` says the same by a type that pydantic can
     validate, and only in Python: it is never stored. ``repair`` allows the model to be told what was wrong.
@@ -156,6 +159,7 @@ class Agent(BaseModel):
     idempotent_tools: tuple[Name, ...] = Field(default=(), max_length=256)
     approval_required_tools: tuple[Name, ...] = Field(default=(), max_length=256)
     tool_choice: str = Field(default=ToolChoice.AUTO.value, pattern=TOOL_NAME_PATTERN)
+    deterministic: bool = False
     output_schema: dict[str, Any] | None = None
     output_type: Any = Field(default=None, exclude=True)
     budget: BudgetLimits = Field(default_factory=BudgetLimits)

@@ -74,6 +74,7 @@ def new_record(run: NewRun, now: float) -> RunRecord:
         subject=run.subject,
         model=run.model,
         output_schema=run.output_schema,
+        deterministic=run.deterministic,
         deadline_at=run.deadline_at,
         budget=run.budget,
         max_llm_calls=run.max_llm_calls,

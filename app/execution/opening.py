@@ -122,4 +122,6 @@ def _as_asked(loaded: LoadedRun, start: Start) -> Agent:
         fixed["model"] = record.model
     if record.output_schema is not None:
         fixed["output_schema"] = record.output_schema
+    if record.deterministic:
+        fixed["deterministic"] = True
     return agent.model_copy(update=fixed)

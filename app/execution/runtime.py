@@ -15,7 +15,7 @@ from app.ports.callbacks import Callbacks, CallbackSet
 from app.ports.clock import Clock, IdSource
 from app.ports.feed import Feed
 from app.ports.hooks import Guardrail, Hook, Hooks
-from app.ports.model import Models
+from app.ports.model import DETERMINISTIC_UNAVAILABLE, Models
 from app.ports.routing import Router
 from app.ports.sink import EventSink
 from app.ports.store import WorkStore
@@ -124,6 +124,13 @@ class Runtime:
         for model in self.route(agent) or (agent.model,):
             provider, name = self.models.resolve(model)
             full_name = f"{provider.name}:{name}"
+            if agent.deterministic and not any(
+                info.supports_deterministic for info in provider.models() if info.name == name
+            ):
+                raise ConfigurationError(
+                    f"{agent.name} is deterministic, and {full_name} does not answer equal requests alike",
+                    code=DETERMINISTIC_UNAVAILABLE,
+                )
             if bounds_cost and full_name not in self.prices:
                 raise ConfigurationError(f"max_cost bounds the run, and {full_name} has no price")
         if self.approvals is None and (unasked := self.approved_by_people(agent)):

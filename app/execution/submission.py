@@ -90,6 +90,7 @@ def to_new_run(asked: Submission, deployment: Budget, *, runtime: Runtime) -> Ad
         ),
         user=asked.user,
         model=agent.model,
+        deterministic=agent.deterministic,
         deadline_at=_deadline_at(asked, runtime),
         budget=resolved,
         max_llm_calls=agent.max_llm_calls if agent.max_llm_calls > 0 else _ANY_NUMBER,

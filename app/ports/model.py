@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from app.agents import ToolDeclaration
 from app.conversation import Message, StopReason, ToolCall, Usage
 from app.ids import RunId, TenantId
+
+# Said wherever equal answers to equal requests are asked of a model that can't promise them.
+DETERMINISTIC_UNAVAILABLE: Final = "deterministic_unavailable"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +20,8 @@ class ModelRequest:
     ``model`` is the name after ``provider:``. ``tool_choice`` is ``auto``, ``none`` or a tool's name.
     ``max_output_tokens`` is a ceiling at which generation stops with ``StopReason.LENGTH``; None leaves it to the
     provider. ``output_schema`` is a JSON Schema that the answer has to satisfy, where the provider can enforce it.
-    ``deterministic``: the same request is to give the same tokens, whatever runs beside it.
+    ``deterministic``: the same request is to give the same tokens, whatever runs beside it; a provider that can't
+    promise that refuses it (``deterministic_unavailable``).
     """
 
     tenant_id: TenantId
@@ -64,12 +68,18 @@ class ModelResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInfo:
-    """What a model can hold and do. None where this process does not know, as of a model that it has not loaded."""
+    """What a model can hold and do. None where this process does not know, as of a model that it has not loaded.
+
+    ``supports_deterministic``: it takes requests that are ``deterministic``; ``deterministic_tokens`` is the window of
+    those, None where it is the same.
+    """
 
     name: str
     context_tokens: int | None
     supports_tools: bool | None
     enforces_schema: bool = False
+    supports_deterministic: bool = False
+    deterministic_tokens: int | None = None
     notes: Sequence[str] = ()
 
 

@@ -26,8 +26,9 @@ class NewRun:
     """A run to be accepted. What may not drift is fixed here: version, deadline (epoch seconds), budget.
 
     ``input`` is what the caller sent: one text, or messages ending in a user's. ``output_schema`` is the form of the
-    answer; None leaves it to the agent. ``path`` names the agents from the root down to this one, empty for a root.
-    ``agent`` travels along for logs that keep no versions of their own; the Postgres store keeps name and version.
+    answer; None leaves it to the agent. ``deterministic``: its agent is, or was asked to be for this run. ``path``
+    names the agents from the root down to this one, empty for a root. ``agent`` travels along for logs that keep no
+    versions of their own; the Postgres store keeps name and version.
     ``team`` pins the versions of the agents below it, by name. ``root_run_id`` is the run that was claimed, None for a
     root itself. ``needs`` names what a worker must have to drive it (``model:…``, ``tool:…``). ``resumes`` is the run
     that it goes on from and ``first_run_id`` the first of that chain; ``resolutions`` say what became of calls that the
@@ -44,6 +45,7 @@ class NewRun:
     subject: str | None = None
     model: str | None = None
     output_schema: dict[str, Any] | None = None
+    deterministic: bool = False
     deadline_at: float | None = None
     budget: ResolvedBudget
     max_llm_calls: int
@@ -116,6 +118,7 @@ class RunRecord:
     last_seq: int
     recoveries: int
     iterations: int = 0
+    deterministic: bool = False
     session_id: SessionId | None = None
     parent_run_id: RunId | None = None
     root_run_id: RunId | None = None

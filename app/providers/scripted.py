@@ -122,8 +122,8 @@ Script = Sequence[ScriptedStep] | Callable[[ModelRequest], ScriptedStep | Awaita
 class ScriptedProvider:
     """Plays a script for each model name. ``sleep`` is awaited for every delay: a test's clock can stand in.
 
-    ``context_tokens`` is the window of its models, past which it raises ContextOverflowError. ``enforces_schema`` is
-    what it says of them; the script is played as it is.
+    ``context_tokens`` is the window of its models, past which it raises ContextOverflowError. ``enforces_schema`` and
+    ``supports_deterministic`` are what it says of them; the script is played as it is, the same every time.
     ``requests`` holds the last 1,000 requests, for tests that ask what a model was told.
     """
 
@@ -135,6 +135,7 @@ class ScriptedProvider:
         sleep: Sleep = asyncio.sleep,
         context_tokens: int | None = None,
         enforces_schema: bool = False,
+        supports_deterministic: bool = True,
     ) -> None:
         self.name = name
         self.requests: deque[ModelRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
@@ -142,6 +143,7 @@ class ScriptedProvider:
         self._sleep = sleep
         self._context_tokens = context_tokens
         self._enforces_schema = enforces_schema
+        self._supports_deterministic = supports_deterministic
 
     @classmethod
     def from_file(cls, path: Path | str, *, name: str = "scripted", sleep: Sleep = asyncio.sleep) -> Self:
@@ -162,6 +164,7 @@ class ScriptedProvider:
                 context_tokens=self._context_tokens,
                 supports_tools=True,
                 enforces_schema=self._enforces_schema,
+                supports_deterministic=self._supports_deterministic,
             )
             for name in self._scripts
         ]

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from app.agents import Agent
 from app.errors import FieldProblem, InvalidRequest, TooManyRequests
 from app.ports.catalogue import Catalogue
+from app.ports.model import DETERMINISTIC_UNAVAILABLE
 from app.ports.store import TenantTx
 from app.service.models import find_unpriced, tell_unpriced
-from app.service.teams import everybody, models_by_agent
+from app.service.teams import Team, everybody, find_indeterminate, models_by_agent
 
 
 def find_models(whole: Agent, catalogue: Catalogue, *, pointer: str) -> Sequence[str]:
@@ -30,6 +31,18 @@ def refuse_unpriced(models: Sequence[str], catalogue: Catalogue, *, pointer: str
     if unpriced := find_unpriced(models, catalogue):
         problem = FieldProblem(pointer=pointer, detail=tell_unpriced(unpriced))
         raise InvalidRequest("a cost is bounded that can't be told", code="price_missing", problems=[problem])
+
+
+def refuse_indeterminate(team: Team, catalogue: Catalogue, *, is_asked: bool, pointer: str) -> None:
+    """Raises InvalidRequest (``deterministic_unavailable``) where an agent is deterministic, or all are asked to be,
+    and its model can't promise that."""
+    problems = [
+        FieldProblem(pointer=pointer, detail=told)
+        for _, told in find_indeterminate(team.whole, catalogue, is_asked=is_asked)
+    ]
+    if problems:
+        told = "a model can't promise equal answers to equal requests"
+        raise InvalidRequest(told, code=DETERMINISTIC_UNAVAILABLE, problems=problems)
 
 
 async def refuse_if_queue_is_full(tx: TenantTx, max_queued_runs: int) -> None:

@@ -15,7 +15,7 @@ from app.ports.records import NewRun, RunRecord
 from app.ports.store import TenantTx
 from app.run.reopen import unresolved
 from app.service import idempotency, runs
-from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_unpriced
+from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_indeterminate, refuse_unpriced
 from app.service.idempotency import IdempotencyKey
 from app.service.runs import Admission, RunNow, Submitted
 from app.service.teams import Team, everybody, find_pinned
@@ -164,6 +164,7 @@ async def _fix(
     budget = _narrow(run.budget, admission.rules.budget)
     if budget.limits.max_cost is not None:
         refuse_unpriced(models, catalogue, pointer="")
+    refuse_indeterminate(team, catalogue, is_asked=run.deterministic, pointer="")
     new = NewRun(
         run_id=RunId(admission.ids.new("run")),
         tenant_id=tx.tenant_id,
@@ -176,6 +177,7 @@ async def _fix(
         subject=principal.subject,
         model=model,
         output_schema=run.output_schema,
+        deterministic=run.deterministic,
         deadline_at=await _same_length(tx, run),
         budget=budget,
         max_llm_calls=run.max_llm_calls,

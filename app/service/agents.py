@@ -6,12 +6,14 @@ from typing import Final
 
 from app.agents import Agent, AgentVersion
 from app.agents.definition import AGENT_NAME_PATTERN
+from app.agents.team import granted
 from app.errors import FieldProblem, InvalidRequest, NotFound
 from app.policy import Effect
 from app.ports.catalogue import Catalogue
+from app.ports.model import DETERMINISTIC_UNAVAILABLE
 from app.ports.store import TenantTx
 from app.service.models import find_unpriced, tell_unpriced
-from app.service.teams import find_empty_grants, find_team, models_by_agent
+from app.service.teams import everybody, find_empty_grants, find_indeterminate, find_team, models_by_agent
 
 
 async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[AgentVersion, bool]:
@@ -20,8 +22,8 @@ async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[Agen
     Raises InvalidRequest with a pointer to each thing that is wrong: ``invalid_request`` for more metadata than
     callers may store, and for a tool that is loosened; ``unknown_name`` for names that this deployment or tenant does
     not have; ``invalid_team`` for sub-agents that can't work together, ``empty_grant`` for one that would have no tool;
-    ``price_missing`` for a ceiling on a cost that can't be told. Raises Conflict (``agent_retired``) for a sub-agent
-    that takes no more runs.
+    ``price_missing`` for a ceiling on a cost that can't be told; ``deterministic_unavailable`` where a model can't
+    promise what the definition does. Raises Conflict (``agent_retired``) for a sub-agent that takes no more runs.
     """
     _check(_OWN_CHECKS, agent, catalogue)
     team = await find_team(tx, agent, unknown="unknown_name", pointer=_point_to_entry)
@@ -103,6 +105,13 @@ def _find_unpriced(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]
         yield FieldProblem(pointer="/budget/max_cost", detail=tell_unpriced(unpriced))
 
 
+def _find_indeterminate(whole: Agent, catalogue: Catalogue) -> Iterator[FieldProblem]:
+    places = {agent.name: index for index, entry in enumerate(whole.below) for agent in everybody(granted(entry))}
+    for name, told in find_indeterminate(whole, catalogue):
+        own = "/deterministic" if whole.deterministic else _point_to_entry(places.get(name))
+        yield FieldProblem(pointer=own, detail=told)
+
+
 def _find_strays(pointer: str, names: Sequence[str], known: Collection[str]) -> Iterator[FieldProblem]:
     for index, name in enumerate(names):
         if name not in known:
@@ -117,4 +126,7 @@ _OWN_CHECKS: Final[_Checks] = (
     ("unknown_name", "the definition names what is not there", _find_unknown_names),
     (InvalidRequest.code, "the definition loosens a tool", _find_loosened),
 )
-_TEAM_CHECKS: Final[_Checks] = (("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),)
+_TEAM_CHECKS: Final[_Checks] = (
+    ("price_missing", "the definition bounds a cost that can't be told", _find_unpriced),
+    (DETERMINISTIC_UNAVAILABLE, "a model can't promise equal answers to equal requests", _find_indeterminate),
+)

@@ -26,7 +26,7 @@ from app.ports.feed import Doorbell, Subscription
 from app.ports.records import CancelWish, NewRun, RunContextInput, RunFilter, RunRecord
 from app.ports.store import TenantTx
 from app.service import idempotency, sessions
-from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_unpriced
+from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_indeterminate, refuse_unpriced
 from app.service.agents import is_agent_name
 from app.service.drain import next_news
 from app.service.idempotency import IdempotencyKey
@@ -59,8 +59,8 @@ class Admission:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
     """A run as a caller asks for it. ``agent`` is ``name`` or ``name@version``; ``output_schema``, once it was checked,
-    stands in for the agent's; the rest narrows and never widens. ``on_session_busy`` is about runs of the same session
-    that have not ended."""
+    stands in for the agent's; ``deterministic`` makes every agent of the run so; the rest narrows and never widens.
+    ``on_session_busy`` is about runs of the same session that have not ended."""
 
     agent: str
     input: str | tuple[Message, ...]
@@ -71,6 +71,7 @@ class RunRequest:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     max_llm_calls: int | None = None
     output_schema: dict[str, Any] | None = None
+    deterministic: bool = False
     context: RunContextInput = field(default_factory=RunContextInput)
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -108,8 +109,8 @@ async def submit(
     Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``, and
     ``Feed.announce_cancel`` for each run that was interrupted. Raises InvalidRequest (``unknown_agent``,
     ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``price_missing``,
-    ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``, ``idempotency_in_progress``),
-    TooManyRequests (``queue_full``).
+    ``deterministic_unavailable``, ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``,
+    ``idempotency_in_progress``), TooManyRequests (``queue_full``).
     """
     if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
         return Submitted(run=await look(tx, earlier), replayed=True)
@@ -143,6 +144,8 @@ async def _fix(
     if budget.limits.max_cost is not None:
         pointer = "/agent" if request.budget.max_cost is None else "/budget/max_cost"
         refuse_unpriced(models, admission.catalogue, pointer=pointer)
+    pointer = "/deterministic" if request.deterministic else "/agent"
+    refuse_indeterminate(team, admission.catalogue, is_asked=request.deterministic, pointer=pointer)
     return NewRun(
         run_id=RunId(admission.ids.new("run")),
         tenant_id=tx.tenant_id,
@@ -156,6 +159,7 @@ async def _fix(
         # Of a route the router takes its choice when the run starts.
         model=models[0] if agent.task_class is None else None,
         output_schema=agent.output_schema if request.output_schema is None else request.output_schema,
+        deterministic=agent.deterministic or request.deterministic,
         deadline_at=_fix_deadline(request, agent, admission.rules, now=await tx.now()),
         budget=budget,
         max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),

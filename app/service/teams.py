@@ -108,6 +108,24 @@ def _models_below(agent: Agent, models: Sequence[str], catalogue: Catalogue) -> 
         yield from _models_below(below, models if names_none else models_of(below, catalogue), catalogue)
 
 
+def find_indeterminate(whole: Agent, catalogue: Catalogue, *, is_asked: bool = False) -> Iterator[tuple[str, str]]:
+    """The agents that are deterministic, by themselves, by one above them or because it ``is_asked`` of all, and whose
+    models can't promise that: each agent's name with what to tell."""
+    able = {model.name for model in catalogue.models() if model.supports_deterministic}
+    models = models_by_agent(whole, catalogue)
+    for name in _deterministic_below(whole, is_asked):
+        if unable := [model for model in models[name] if model not in able]:
+            yield name, f"{', '.join(unable)} of {name} does not answer equal requests alike"
+
+
+def _deterministic_below(agent: Agent, is_asked: bool) -> Iterator[str]:
+    is_asked = is_asked or agent.deterministic
+    if is_asked:
+        yield agent.name
+    for entry in agent.below:
+        yield from _deterministic_below(granted(entry), is_asked)
+
+
 class _Search:
     """Looks each name up once, and keeps what is wrong."""
 

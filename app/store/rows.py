@@ -61,13 +61,19 @@ def load_state(keys: Sequence[str] | None, values: Sequence[str] | None) -> dict
     return {unescape_text(key): json.loads(value) for key, value in stored}
 
 
-def dump_context(context: RunContextInput) -> str:
-    return dump_json({"pinned": context.pinned, "retrieved": context.retrieved})
+def dump_context(context: RunContextInput, *, deterministic: bool = False) -> str:
+    """What was asked of a run beside its input. Only what is not the default: a row is the bytes that it was."""
+    asked = {"deterministic": True} if deterministic else {}
+    return dump_json({"pinned": context.pinned, "retrieved": context.retrieved, **asked})
 
 
 def load_context(text: str) -> RunContextInput:
     value = json.loads(text)
     return RunContextInput(pinned=tuple(value["pinned"]), retrieved=tuple(value["retrieved"]))
+
+
+def load_deterministic(context: str) -> bool:
+    return json.loads(context).get("deterministic", False) is True
 
 
 def dump_budget(budget: ResolvedBudget) -> str:
@@ -103,7 +109,7 @@ def new_run_columns(run: NewRun) -> tuple[Any, ...]:
         run.agent.name,
         run.agent_version,
         dump_input(run.input),
-        dump_context(run.context),
+        dump_context(run.context, deterministic=run.deterministic),
         escape_optional(run.user),
         escape_optional(run.subject),
         escape_optional(run.model),
@@ -169,6 +175,7 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         agent_version=row["agent_version"],
         input=load_input(row["input"]),
         context=load_context(row["context"]),
+        deterministic=load_deterministic(row["context"]),
         user=row["caller"],
         subject=row["subject"],
         model=row["model"],

@@ -27,6 +27,7 @@ def _bill() -> Agent:
         ("max_llm_calls", 500),
         ("max_tool_result_chars", 8_000),
         ("tool_choice", "auto"),
+        ("deterministic", False),
         ("deadlines", None),
         ("retry", None),
         ("budget", BudgetLimits()),

@@ -36,6 +36,7 @@ AS_STREAM = {"Accept": "text/event-stream"}
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATOR)
 MODEL = "scripted:demo"
 DEAR_MODEL = "scripted:dear"
+DETERMINISTIC_MODEL = DEAR_MODEL
 HELPER = Agent(name="helper", instructions="Help.")
 PRICE = Price(input=Decimal("2.50"), output=Decimal(10))
 
@@ -62,7 +63,7 @@ _WIRE = compile_schema(WIRE_TAKES, name="wire")
 @dataclass(frozen=True)
 class SmallCatalogue:
     """A deployment that has one of each thing that an agent may name, and tools of each kind. ``scripted:dear`` has a
-    price, and so have all models of the route ``paid``."""
+    price and takes deterministic calls, and so do all models of the route ``paid``."""
 
     default: str | None = MODEL
 
@@ -88,7 +89,12 @@ class SmallCatalogue:
 
     def models(self) -> Sequence[ModelInfo]:
         names = (DEAR_MODEL, MODEL)
-        return [ModelInfo(name=name, context_tokens=4096, supports_tools=True) for name in names]
+        return [
+            ModelInfo(
+                name=name, context_tokens=4096, supports_tools=True, supports_deterministic=name == DETERMINISTIC_MODEL
+            )
+            for name in names
+        ]
 
     def default_model(self) -> str | None:
         return self.default

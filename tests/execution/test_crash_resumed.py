@@ -54,7 +54,7 @@ async def test_a_run_that_was_given_up_anywhere_is_gone_on_from(setting: Setting
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.RETRY])
 async def test_the_run_that_goes_on_may_be_lost_as_well(outcome: Outcome) -> None:
     setting = replace(FAILS, resolutions=(outcome,))
-    fates = [[{at: Blow.CRASH}, {}, {then: Blow.CRASH}] for at in range(12, 20) for then in range(2, 30, 2)]
+    fates = [[{at: Blow.CRASH}, {}, {then: Blow.CRASH}] for at in range(12, 20, 2) for then in range(2, 30, 3)]
     worlds = await check_all(fates, setting)
     assert max(len(world.run_ids) for world in worlds) >= 3
     assert {ends(world)[-1] for world in worlds} == {"completed"}
@@ -63,7 +63,7 @@ async def test_the_run_that_goes_on_may_be_lost_as_well(outcome: Outcome) -> Non
 @pytest.mark.parametrize("blow", [Blow.CANCEL, Blow.STALL, Blow.DRAIN, Blow.AWAY, Blow.LANDED, Blow.HAND_BACK])
 async def test_the_run_that_goes_on_ends_once_whatever_befalls_it(blow: Blow) -> None:
     setting = replace(FAILS, resolutions=(Outcome.RETRY, Outcome.SUCCEEDED))
-    fates = [[{at: Blow.CRASH}, {}, {then: blow}] for at in range(13, 18) for then in range(0, 26, 2)]
+    fates = [[{at: Blow.CRASH}, {}, {then: blow}] for at in range(13, 18, 2) for then in range(0, 26, 3)]
     worlds = await check_all(fates, setting)
     assert {len(world.run_ids) for world in worlds} >= {1, 2}
 

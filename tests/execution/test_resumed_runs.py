@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app import ApprovalRecord, RunState
+from app import ApprovalRecord, HookDecision, HookPoint, RunState
 from app.events import (
     ApprovalRequired,
     CompensationRequired,
@@ -19,10 +19,11 @@ from app.events import (
 )
 from app.ids import CallId
 from app.policy import ApprovalKind, Effect, Indeterminate, LoopConfig, Outcome
+from app.ports.hooks import HookSubject
 from app.ports.records import CancelWish
 from tests.execution.answering import edits
 from tests.execution.desk import Desk, deny, grant, in_turn, pays
-from tests.execution.fakes import say
+from tests.execution.fakes import HookSays, say
 from tests.execution.reopening import PAID, Counter, ended_as
 
 KNOWN = list(Outcome)
@@ -233,6 +234,20 @@ async def test_a_question_that_was_open_at_the_end_is_put_anew() -> None:
     assert (ended_as(resumed), [made["amount"] for made in counter.pay.calls]) == (COMPLETED, [3, 4])
     assert len({record.approval_id for record in records}) == len(records) == 3
     assert [body.call_id for body in resumed.all(ApprovalRequired)] == ["call_1_2"]
+
+
+async def test_arguments_that_a_person_puts_in_the_run_that_goes_on_are_checked_there() -> None:
+    """Also where another call of the turn went out in the earlier run."""
+
+    def says(subject: HookSubject) -> HookDecision:
+        return HookDecision.refuse("not that much") if '"amount": 13' in subject.content else HookDecision.proceed()
+
+    policy = HookSays(HookPoint.BEFORE_TOOL_DISPATCH, says=says)
+    desk = Desk(in_turn(grant, grant, edits(amount=13)))
+    counter = Counter(pays(3, 4), say("Well."), gate=desk, hooks=[policy])
+    failed = await counter.fail(counter.agent(**GATED))
+    resumed = await counter.resume(failed, {PAID: Outcome.SUCCEEDED}, agent=counter.agent(**GATED))
+    assert ({"amount": 13} in counter.pay.calls, ended_as(resumed)) == (False, (RunState.FAILED, "hook_refusal"))
 
 
 # --- what is carried on ----------------------------------------------------------------------------------------------

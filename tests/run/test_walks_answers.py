@@ -29,8 +29,8 @@ from tests.run.walk_checks import (
 from tests.run.walk_resumed import resumed_from, resumed_walks
 from tests.run.walks import Walk, walk_from, walks
 
-_often = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-_sometimes = settings(_often, max_examples=60)
+_often = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_sometimes = settings(_often, max_examples=40)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

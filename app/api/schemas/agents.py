@@ -120,6 +120,8 @@ class ModelView(View):
     context_tokens: int | None = Field(description="null where this process has not loaded the model")
     supports_tools: bool | None = Field(description="null where this process has not loaded the model")
     enforces_schema: bool
+    supports_deterministic: bool = Field(description="Takes calls of agents and runs that are `deterministic`")
+    deterministic_tokens: int | None = Field(description="The window of those calls; null: the same")
     notes: list[str]
     price: ModelPrice | None = Field(description="null: the cost of its runs is not known")
 
@@ -158,6 +160,8 @@ def view_model(model: ModelInfo, *, default: str | None, price: Price | None) ->
         context_tokens=model.context_tokens,
         supports_tools=model.supports_tools,
         enforces_schema=model.enforces_schema,
+        supports_deterministic=model.supports_deterministic,
+        deterministic_tokens=model.deterministic_tokens,
         notes=list(model.notes),
         price=None if price is None else _view_price(price),
     )

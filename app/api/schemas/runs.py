@@ -90,6 +90,12 @@ class SubmitRun(Wire):
         "RE2's; `format` checks nothing; `unevaluatedItems`, `unevaluatedProperties` and references to elsewhere are "
         "refused",
     )
+    deterministic: bool = Field(
+        default=False,
+        description="Every model call of the run, and of the runs below it, gives the same answer to the same prompt, "
+        "whatever runs beside it; false leaves it to the agents. Refused (`deterministic_unavailable`) where a model "
+        "can't promise that",
+    )
     context: ContextInput = Field(default_factory=ContextInput)
     priority: int = Field(default=0, ge=-1_000, le=1_000, description="Within the tenant; higher is sooner")
     metadata: Metadata = Field(default_factory=dict)
@@ -114,6 +120,7 @@ class SubmitRun(Wire):
             budget=self.budget,
             max_llm_calls=self.max_llm_calls,
             output_schema=self.output_schema,
+            deterministic=self.deterministic,
             context=RunContextInput(pinned=self.context.pinned, retrieved=self.context.retrieved),
             priority=self.priority,
             metadata=self.metadata,
@@ -174,6 +181,7 @@ _RUN_EXAMPLE: Final = {
     "prompt_version": "5b1c2d3e4f506172",
     "prompt_fingerprint": "8f14e45fceea167a",
     "model": "llama:default",
+    "deterministic": False,
     "usage": {
         "input_tokens": 61,
         "cached_tokens": 48,
@@ -227,6 +235,7 @@ class RunView(View):
     prompt_version: str | None
     prompt_fingerprint: str | None
     model: str | None
+    deterministic: bool = Field(description="The run's agent is deterministic, or was asked to be for this run")
     usage: RunUsage
     budget: RunBudget
     depth: int = Field(description="How many runs are above it")
@@ -288,6 +297,7 @@ def view_run(run: RunRecord, waiting_for: Sequence[ApprovalId] = ()) -> RunView:
         prompt_version=run.prompt_version,
         prompt_fingerprint=run.prompt_fingerprint,
         model=run.model,
+        deterministic=run.deterministic,
         usage=RunUsage(
             input_tokens=run.usage.input_tokens,
             cached_tokens=run.usage.cached_tokens,

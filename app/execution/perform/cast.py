@@ -131,24 +131,27 @@ class Cast:
         for role in self.roles.values():
             self._runtime.check(role.agent, role.tools, bounds_cost=bounds_cost)
             for delegate in role.member.delegates.values():
-                check_team(self._runtime, with_model_of(role.agent, delegate), bounds_cost=bounds_cost)
+                check_team(self._runtime, as_called_by(role.agent, delegate), bounds_cost=bounds_cost)
 
 
 def check_team(runtime: Runtime, root: Agent, *, bounds_cost: bool) -> None:
     """Everything that an agent and those below it declare is here. Raises ConfigurationError."""
     team = draw_team(root)
     for name, member in team.items():
-        agent = _equipped(member, root, _inherited_model(team, name))
+        agent = _equipped(member, root, _inherited(team, name))
         runtime.check(agent, MemberTools(runtime.tools, member), bounds_cost=bounds_cost)
         for delegate in member.delegates.values():
-            check_team(runtime, with_model_of(agent, delegate), bounds_cost=bounds_cost)
+            check_team(runtime, as_called_by(agent, delegate), bounds_cost=bounds_cost)
 
 
-def with_model_of(caller: Agent, agent: Agent) -> Agent:
-    """The agent as its caller calls it: with the caller's model where it names none."""
-    if agent.model is not None or agent.task_class is not None:
-        return agent
-    return agent.model_copy(update={"model": caller.model, "task_class": caller.task_class})
+def as_called_by(caller: Agent, agent: Agent) -> Agent:
+    """The agent as its caller calls it: with the caller's model where it names none, and deterministic like it."""
+    changes: dict[str, Any] = {}
+    if agent.model is None and agent.task_class is None:
+        changes |= {"model": caller.model, "task_class": caller.task_class}
+    if caller.deterministic:
+        changes["deterministic"] = True
+    return agent.model_copy(update=changes) if changes else agent
 
 
 def _each_once(items: Iterable[Any]) -> tuple[Any, ...]:
@@ -160,7 +163,7 @@ def _each_once(items: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _cast(runtime: Runtime, member: Member, root: Agent, team: Mapping[str, Member], record: RunRecord) -> Role:
-    agent = _equipped(member, root, _inherited_model(team, member.agent.name))
+    agent = _equipped(member, root, _inherited(team, member.agent.name))
     tools = MemberTools(runtime.tools, member)
     return Role(
         member=member,
@@ -175,11 +178,11 @@ def _cast(runtime: Runtime, member: Member, root: Agent, team: Mapping[str, Memb
     )
 
 
-def _equipped(member: Member, root: Agent, models: Mapping[str, str | None]) -> Agent:
+def _equipped(member: Member, root: Agent, inherited: Mapping[str, Any]) -> Agent:
     """The agent with its tools in this team, and what belongs to the run from the run's first agent."""
     own = member.agent
     transfer = (TRANSFER_TOOL,) if member.targets else ()
-    changes: dict[str, Any] = {"tools": (*own.tools, *member.delegates, *transfer), **models}
+    changes: dict[str, Any] = {"tools": (*own.tools, *member.delegates, *transfer), **inherited}
     if own.name != root.name:
         # Also how often an answer may go back: the form is the root's, and so is its patience. A cap on the run's shape
         # is no wider under another agent.
@@ -192,13 +195,14 @@ def _equipped(member: Member, root: Agent, models: Mapping[str, str | None]) -> 
     return own if own.name == root.name and len(changes["tools"]) == len(own.tools) else own.model_copy(update=changes)
 
 
-def _inherited_model(team: Mapping[str, Member], name: str) -> Mapping[str, str | None]:
-    """Who declares no model is asked with that of the agent above."""
-    for above in reversed((*_above(team, name), name)):
-        agent = team[above].agent
+def _inherited(team: Mapping[str, Member], name: str) -> Mapping[str, Any]:
+    """Who declares no model is asked with that of the agent above; who is below a deterministic agent is one too."""
+    line = [team[above].agent for above in (*_above(team, name), name)]
+    inherited: dict[str, Any] = {"deterministic": any(agent.deterministic for agent in line)}
+    for agent in reversed(line):
         if agent.model is not None or agent.task_class is not None:
-            return {"model": agent.model, "task_class": agent.task_class}
-    return {}
+            return {**inherited, "model": agent.model, "task_class": agent.task_class}
+    return inherited
 
 
 def _above(team: Mapping[str, Member], name: str) -> tuple[str, ...]:

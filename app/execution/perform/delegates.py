@@ -12,7 +12,7 @@ from app.agents import Agent
 from app.conversation import ToolCall
 from app.errors import LeaseLost
 from app.events import RunState
-from app.execution.perform.cast import with_model_of
+from app.execution.perform.cast import as_called_by
 from app.execution.perform.context import DriveContext
 from app.execution.perform.holding import hold
 from app.execution.start import Start
@@ -111,7 +111,7 @@ def _with_rules_of(context: DriveContext, agent: Agent) -> Agent:
     if agent.deadlines is None:
         # Its steps take no longer than its caller's may. The caller's own end is an instant, and holds in any case.
         changes["deadlines"] = context.deadlines.model_copy(update={"run_seconds": None})
-    return with_model_of(context.agent, _asking(agent, asked)).model_copy(update=changes)
+    return as_called_by(context.agent, _asking(agent, asked)).model_copy(update=changes)
 
 
 def _asking(agent: Agent, asked: frozenset[str]) -> Agent:
@@ -148,6 +148,7 @@ def _new_run(context: DriveContext, agent: Agent, call: ToolCall, child_run_id: 
         subject=record.subject,
         model=agent.model,
         output_schema=agent.output_schema,
+        deterministic=agent.deterministic,
         deadline_at=min(instants, default=None),
         budget=most_restrictive({Scope.AGENT: agent.budget}),
         max_llm_calls=agent.max_llm_calls if agent.max_llm_calls > 0 else record.max_llm_calls,

@@ -130,6 +130,7 @@ def _request(
         max_output_tokens=command.max_output_tokens,
         output_schema=context.agent.output_schema if ready.enforces_schema else None,
         iteration=command.iteration,
+        deterministic=context.agent.deterministic,
     )
 
 

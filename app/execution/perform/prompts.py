@@ -10,7 +10,7 @@ from typing import Final
 from app.agents import Agent
 from app.conversation import Message
 from app.events import LayerSize
-from app.ports.model import ModelProvider, Models
+from app.ports.model import ModelInfo, ModelProvider, Models
 from app.ports.records import RunContextInput
 from app.ports.tools import Tools
 from app.prompt import PROMPT_LAYERS, Prompt, PromptLayer, approximate_tokens, assemble_prompt
@@ -115,7 +115,7 @@ class PromptMaker:
             output_schema=self._agent.output_schema,
             enforces_schema=enforces_schema,
         )
-        window = None if info is None else info.context_tokens
+        window = None if info is None else _window_of(info, self._agent)
         return ReadyPrompt(
             prompt=prompt,
             provider=provider,
@@ -131,6 +131,12 @@ class PromptMaker:
 def _is_whole(ready: ReadyPrompt, conversation: tuple[Message, ...]) -> bool:
     """Whether no call of the conversation waits for its result: where one does, a stand-in is the last message."""
     return not conversation or ready.prompt.layers[-1][1] is conversation[-1]
+
+
+def _window_of(info: ModelInfo, agent: Agent) -> int | None:
+    if agent.deterministic and info.deterministic_tokens is not None:
+        return info.deterministic_tokens
+    return info.context_tokens
 
 
 def _measure(prompt: Prompt, count: CountTokens) -> tuple[LayerSize, ...]:

@@ -11,7 +11,7 @@ from app.agents import ToolChoice, ToolDeclaration
 from app.conversation import StopReason
 from app.errors import ConfigurationError, ContextOverflowError, ProviderError
 from app.ids import TenantId
-from app.ports.model import ModelRequest, ModelResponse
+from app.ports.model import DETERMINISTIC_UNAVAILABLE, ModelRequest, ModelResponse
 from app.providers.llama.answers import AnswerMemory
 from app.providers.llama.building import SPARE_SEQUENCES, EngineOptions, build_engine
 from app.providers.llama.config import LlamaConfig, find_default_model
@@ -198,7 +198,7 @@ class LoadedModel:
             raise ProviderError(
                 "this model has no context for deterministic requests: set deterministic_tokens",
                 status=400,
-                code="deterministic_unavailable",
+                code=DETERMINISTIC_UNAVAILABLE,
             )
         return self.deterministic_tokens
 

@@ -92,6 +92,8 @@ class LlamaProvider:
                 context_tokens=model.window_tokens if model else None,
                 supports_tools=True,
                 enforces_schema=True,
+                supports_deterministic=self._config.deterministic_tokens is not None,
+                deterministic_tokens=self._config.deterministic_tokens,
                 notes=model.notes if model else (),
             )
             for name in self._names
