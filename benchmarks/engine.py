@@ -10,25 +10,23 @@ runs: its figures mean nothing. Scenes, all of them without a name: ``burst``, `
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
-from app.providers.llama.cache import Piece
 from app.providers.llama.choosers import Constraint
 from app.providers.llama.config import find_default_model
 from app.providers.llama.constraints import Grammars
-from app.providers.llama.context import ContextSize, LlamaContext
 from app.providers.llama.generation import Generation
 from app.providers.llama.grammars import answer_rule
-from app.providers.llama.prefixes import common_length
 from benchmarks.support.engine_rig import Asked, Rig, TimedContext, answer, ask, median, percentile, wall_seconds
+from benchmarks.support.equality import show_equal
 from benchmarks.support.floor import run_floor
 from benchmarks.support.provider_scenes import show_lag, show_restart, show_turns
-from benchmarks.support.rivals import llama_server, run_llama_with_cache, serve
+from benchmarks.support.rivals import Served, llama_server, run_llama_with_cache, serve
 
 REQUESTS = 16
 MIB = 2**20
@@ -48,69 +46,91 @@ class Scale:
     server: Path | None = None
 
 
+@dataclass(kw_only=True)
+class Contender:
+    """What one of those that are compared took, round by round. Seconds."""
+
+    walls: list[float] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
+    firsts: list[float] = field(default_factory=list)
+
+    def note(self, answered: Sequence[Asked] | Sequence[Served], wall: float) -> None:
+        self.walls.append(wall)
+        self.means.append(sum(each.seconds for each in answered) / len(answered))
+        self.firsts.append(median([each.first_token_seconds for each in answered]))
+
+    def told(self) -> str:
+        return (
+            f"{median(self.walls):.2f} s, mean completion {median(self.means):.2f} s, "
+            f"first token {median(self.firsts):.2f} s"
+        )
+
+    def beside(self, other: "Contender") -> str:
+        """How many times as long it took as the other did: wall, mean completion, first token."""
+        pairs = ((self.walls, other.walls), (self.means, other.means), (self.firsts, other.firsts))
+        return ", ".join(f"{median(own) / median(others):.2f} x" for own, others in pairs)
+
+
+def _ask_engine(rig: Rig, scale: Scale, contender: Contender, prompts: Sequence[Sequence[int]]) -> int:
+    """Tokens of prompts that were evaluated."""
+    with rig.engine() as engine:
+        asked = answer(engine, prompts, limit=scale.output_tokens)
+        contender.note(asked, wall_seconds(asked))
+        return engine.counters().prompt_tokens_evaluated
+
+
+def _ask_server(
+    rig: Rig, scale: Scale, contender: Contender, prompts: Sequence[Sequence[int]], *, slots: int | None
+) -> None:
+    if scale.server is None:
+        return
+    with llama_server(scale.server, rig, slots=slots) as port:
+        started = time.perf_counter()
+        served = serve(port, prompts, limit=scale.output_tokens)
+        contender.note(served, time.perf_counter() - started)
+
+
+def _show_server(label: str, server: Contender, engine: Contender, wanted: str) -> None:
+    if server.walls:
+        print(f"  llama-server {label}: {server.told()}; by the engine's {server.beside(engine)} ({wanted})")
+
+
 def show_burst(rig: Rig, scale: Scale) -> None:
     """16 requests at once that share a prefix."""
     print("burst: 16 requests at once with a shared prefix")
-    floors, engines, firsts, evaluated = [], [], [], 0
-    prompts: list[list[int]] = []
+    engine, many, single = Contender(), Contender(), Contender()
+    floors, cached = [], []
+    evaluated = 0
     for turn in range(scale.rounds):
         prefix = rig.text(scale.prefix_tokens, seed=turn)
         suffixes = [rig.text(scale.suffix_tokens, seed=100 + n) for n in range(REQUESTS)]
         prompts = [[*prefix, *suffix] for suffix in suffixes]
         floors.append(run_floor(rig, prefix, suffixes, limit=scale.output_tokens))
-        with rig.engine() as engine:
-            asked = answer(engine, prompts, limit=scale.output_tokens)
-            evaluated = engine.counters().prompt_tokens_evaluated
-        engines.append(wall_seconds(asked))
-        firsts.append(median([each.first_token_seconds for each in asked]))
+        evaluated = _ask_engine(rig, scale, engine, prompts)
+        cached.append(run_llama_with_cache(rig, prompts, limit=scale.output_tokens))
+        _ask_server(rig, scale, many, prompts, slots=None)
+        _ask_server(rig, scale, single, prompts, slots=1)
     least = scale.prefix_tokens + REQUESTS * scale.suffix_tokens
-    print(f"  bare loop {median(floors):.2f} s; engine {median(engines):.2f} s, first token {median(firsts):.2f} s")
-    print(f"  engine / bare loop {median(engines) / median(floors):.2f} (at most 1.2)")
+    print(f"  engine: {engine.told()}; bare loop {median(floors):.2f} s")
+    print(f"  engine / bare loop {median(engine.walls) / median(floors):.2f} (at most 1.2)")
     print(f"  prompt tokens evaluated {evaluated}, prefix and suffixes {least}: {evaluated / least:.3f} (at most 1.05)")
-    cached = run_llama_with_cache(rig, prompts, limit=scale.output_tokens)
-    print(f"  llama_cpp.Llama with its cache, one after the other {cached:.2f} s: {cached / median(engines):.1f} x")
-    _show_server(rig, scale, prompts, median(engines), median(firsts))
-
-
-def _show_server(
-    rig: Rig, scale: Scale, prompts: Sequence[Sequence[int]], engine_seconds: float, engine_first: float
-) -> None:
-    if scale.server is None:
-        return
-    for label, slots in (("-np 16", None), ("-np 1", 1)):
-        with llama_server(scale.server, rig, slots=slots) as port:
-            started = time.perf_counter()
-            served = serve(port, prompts, limit=scale.output_tokens)
-            seconds = time.perf_counter() - started
-        first = median([each.first_token_seconds for each in served])
-        print(
-            f"  llama-server {label} {seconds:.2f} s: {seconds / engine_seconds:.1f} x; first token {first:.2f} s: "
-            f"{first / engine_first:.1f} x"
-        )
+    ratio = median(cached) / median(engine.walls)
+    print(f"  llama_cpp.Llama with its cache, one after the other {median(cached):.2f} s: {ratio:.1f} x")
+    _show_server("-np 16", many, engine, "wall at least 6")
+    _show_server("-np 1", single, engine, "wall at least 1.3, first token at least 2")
 
 
 def show_groups(rig: Rig, scale: Scale) -> None:
     """Four prefixes of four requests each."""
     print("groups: four prefixes of four requests each")
-    walls, means, firsts = [], [], []
-    prompts: list[list[int]] = []
+    engine, single = Contender(), Contender()
     for turn in range(scale.rounds):
         prefixes = [rig.text(scale.prefix_tokens, seed=10 * turn + n) for n in range(4)]
         prompts = [[*prefixes[n % 4], *rig.text(scale.suffix_tokens, seed=100 + n)] for n in range(REQUESTS)]
-        with rig.engine() as engine:
-            asked = answer(engine, prompts, limit=scale.output_tokens)
-        walls.append(wall_seconds(asked))
-        means.append(sum(each.seconds for each in asked) / len(asked))
-        firsts.append(median([each.first_token_seconds for each in asked]))
-    print(f"  engine {median(walls):.2f} s, mean completion {median(means):.2f} s, first token {median(firsts):.2f} s")
-    if scale.server is not None:
-        with llama_server(scale.server, rig, slots=1) as port:
-            started = time.perf_counter()
-            served = serve(port, prompts, limit=scale.output_tokens)
-            seconds = time.perf_counter() - started
-        mean = sum(each.seconds for each in served) / len(served)
-        first = median([each.first_token_seconds for each in served])
-        print(f"  llama-server -np 1 {seconds:.2f} s, mean completion {mean:.2f} s, first token {first:.2f} s")
+        _ask_engine(rig, scale, engine, prompts)
+        _ask_server(rig, scale, single, prompts, slots=1)
+    print(f"  engine: {engine.told()}")
+    _show_server("-np 1", single, engine, "wall at least 1, mean completion at least 0.8, first token over 1")
 
 
 def show_gap(rig: Rig, scale: Scale) -> None:
@@ -234,47 +254,6 @@ def show_memory(rig: Rig, scale: Scale) -> None:
     print(f"  {sizes[0]:.0f} MiB at first, {sizes[middle]:.0f} in the middle, {sizes[-1]:.0f} at the end")
 
 
-def show_equal(rig: Rig, scale: Scale) -> None:
-    """Whether the store changes answers: never in the deterministic context; else only where two tokens are close."""
-    print(f"equal: {scale.prompts} prompts, answered with the store and without")
-    heads = [rig.text(scale.prefix_tokens // 8, seed=n) for n in range(4)]
-    prompts = [[*heads[n % 4], *rig.text(scale.suffix_tokens, seed=200 + n)] for n in range(scale.prompts)]
-    limit = scale.output_tokens
-    for label, strict in (("deterministic", True), ("shared", False)):
-        window = 4096 if strict else None
-        cold, warm = [], []
-        with rig.engine(store_bytes=0, slots=1, deterministic_tokens=window) as engine:
-            for prompt in prompts:
-                cold += answer(engine, [prompt], limit=limit, deterministic=strict)
-        with rig.engine(deterministic_tokens=window) as engine:
-            for first in range(0, len(prompts), REQUESTS):
-                warm += answer(engine, prompts[first : first + REQUESTS], limit=limit, deterministic=strict)
-            cached = engine.counters().prompt_tokens_cached
-        pairs = [(prompt, _tokens(one), _tokens(other)) for prompt, one, other in zip(prompts, cold, warm, strict=True)]
-        different = [pair for pair in pairs if pair[1] != pair[2]]
-        print(f"  {label}: {len(pairs) - len(different)} of {len(pairs)} equal, {cached} tokens from the store")
-        if different:
-            gaps = [_gap_at_difference(rig, *pair) for pair in different]
-            print(f"    where they part, the two likeliest logits differ by at most {max(gaps):.3f}")
-
-
-def _tokens(asked: Asked) -> tuple[int, ...]:
-    assert asked.outcome is not None
-    return asked.outcome.tokens
-
-
-def _gap_at_difference(rig: Rig, prompt: Sequence[int], one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """How far apart the two likeliest tokens are where two answers part."""
-    text = [*prompt, *one[: common_length(one, other)]]
-    context = LlamaContext(rig.library, rig.weights, ContextSize(cells=4096, sequences=1, threads=rig.threads))
-    for start in range(0, len(text), context.batch_tokens):
-        chunk = tuple(text[start : start + context.batch_tokens])
-        context.decode([Piece(sequence=0, start=start, tokens=chunk, has_output=start + len(chunk) == len(text))])
-    best = sorted(float(value) for value in context.row(0))[-2:]
-    context.close()
-    return best[1] - best[0]
-
-
 SCENES: dict[str, Callable[[Rig, Scale], None]] = {
     "burst": show_burst,
     "groups": show_groups,
@@ -283,7 +262,13 @@ SCENES: dict[str, Callable[[Rig, Scale], None]] = {
     "overhead": show_overhead,
     "store": show_store,
     "memory": show_memory,
-    "equal": show_equal,
+    "equal": lambda rig, scale: show_equal(
+        rig,
+        prompts=scale.prompts,
+        head_tokens=min(scale.prefix_tokens, 190),
+        tail_tokens=scale.suffix_tokens,
+        output_tokens=scale.output_tokens // 3,
+    ),
     "turns": lambda rig, scale: show_turns(rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2),
     "restart": lambda rig, scale: show_restart(
         rig.model_path, rounds=scale.rounds, prefix_words=scale.prefix_tokens // 2
