@@ -25,7 +25,8 @@ class StoredGate:
         if approval is None:
             raise LookupError(f"{record.approval_id} was never kept")
         match approval.status:
-            case ApprovalStatus.PENDING:
+            case ApprovalStatus.PENDING | ApprovalStatus.CANCELLED:
+                # Of a withdrawn one the run, or the one above it, is about to hear that it shall end.
                 return Deferred(expired=False)
             case ApprovalStatus.APPROVED | ApprovalStatus.DENIED:
                 return _decision(approval)

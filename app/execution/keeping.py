@@ -82,7 +82,8 @@ class SuspensionStore:
     def keep(self, run: KeptRun) -> None:
         """Called by the runner: holds on to a run from its first suspension to its end, also where going on with it was
         interrupted."""
-        if run.store.record(run.new.run_id).state is RunState.SUSPENDED:
+        # Queued: it would have waited, and its deadline has passed already.
+        if run.store.record(run.new.run_id).state in (RunState.SUSPENDED, RunState.QUEUED):
             self._runs[run.new.run_id] = run
         elif run.is_over:
             self._runs.pop(run.new.run_id, None)
@@ -123,7 +124,7 @@ class DecidedGate:
         """Raises ConfigurationError where the question is put off and nothing would keep the run."""
         decided = self._run.decisions.get(record.approval_id)
         answer = await self._gate.decide(record) if decided is None else decided
-        if isinstance(answer, Deferred) and not self._may_defer:
+        if isinstance(answer, Deferred) and not answer.expired and not self._may_defer:
             raise ConfigurationError("the gate puts the question off, and there is no SuspensionStore to keep the run")
         return answer
 

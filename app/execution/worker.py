@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +14,8 @@ from app.execution.runtime import Runtime
 from app.ids import RunId, WorkerId
 from app.ports.cancellation import CancellationToken
 from app.ports.records import Claim
+
+_HELLO_SECONDS: Final = 30.0
 
 
 class WorkerConfig(BaseModel):
@@ -54,7 +57,7 @@ class Worker:
         """Claims and drives until drained. What breaks the heartbeat breaks the worker: no lease lapses unseen."""
         try:
             async with asyncio.TaskGroup() as group:
-                jobs = (self._keep_leases, self._hear_cancels, self._keep_ending)
+                jobs = (self._keep_leases, self._say_hello, self._hear_cancels, self._keep_ending)
                 keepers = [group.create_task(job()) for job in jobs]
                 while not self._drain.is_cancelled:
                     await self._fill()
@@ -146,15 +149,17 @@ class Worker:
 
     async def _keep_leases(self) -> None:
         while True:
-            await self._say_hello()
             await self._runtime.clock.sleep(self._config.lease_seconds / 3)
             await self._renew()
 
     async def _say_hello(self) -> None:
-        try:
-            await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
-        except StoreUnavailable:
-            self._runtime.sink.store_away("hello")
+        """Also where leases are long: who is not heard of for two minutes counts as gone."""
+        while True:
+            try:
+                await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
+            except StoreUnavailable:
+                self._runtime.sink.store_away("hello")
+            await self._runtime.clock.sleep(min(self._config.lease_seconds / 3, _HELLO_SECONDS))
 
     async def _hear_cancels(self) -> None:
         while True:

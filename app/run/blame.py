@@ -57,7 +57,7 @@ def cause_of(state: State, body: AnyEvent) -> Cause:
             code = body.code if body.code in STATE_BY_CODE else "tool_failed"
             return Cause(code=code, detail=f"{body.name}: {body.detail}")
         case ToolIndeterminate():
-            return Cause(code="tool_indeterminate", detail=f"{body.name}: {body.detail}")
+            return Cause(code=body.code, detail=f"{body.name}: {body.detail}")
         case AttemptFailed():
             return Cause(code=body.code, detail=body.detail)
         case ModelResponded():

@@ -107,9 +107,7 @@ def _record_end(spec: RunSpec, state: State, stop: AnyEvent) -> Record:
 
 
 def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
-    nothing_went_out = all(progress.dispatches == 0 for progress in state.calls)
-    # Where a person changed arguments the turn is judged anew, once every question was answered.
-    if nothing_went_out and not state.turn_cleared and not state.pending_approvals:
+    if _is_to_be_judged(state):
         refused = refuse_turn(spec, state, situation.shared)
         if refused:
             return Record(events=refused)
@@ -136,6 +134,16 @@ def _next_call(spec: RunSpec, state: State, situation: Situation) -> Command:
     if progress.needs_approval and not progress.approved and progress.child_run_id is None:
         return RequestApproval(call_id=progress.call.call_id)
     return next_dispatch(spec, state)
+
+
+def _is_to_be_judged(state: State) -> bool:
+    """A turn is judged before any of it goes out, and anew where a person changed arguments, once every question was
+    answered."""
+    if state.pending_approvals:
+        return False
+    nothing_went_out = all(progress.dispatches == 0 for progress in state.calls)
+    is_changed = any(progress.is_unchecked for progress in state.open_calls)
+    return is_changed or (nothing_went_out and not state.turn_cleared)
 
 
 def _end_turn(spec: RunSpec, state: State) -> Record | None:

@@ -286,6 +286,7 @@ def _dispatch(state: State, body: ToolCalled) -> State:
         dispatches=body.dispatch,
         fence=state.fence,
         approved=False,
+        is_unchecked=False,
         approval_id=None,
         child_run_id=body.child_run_id,
     )

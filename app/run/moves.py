@@ -56,14 +56,22 @@ def _edit(state: State, call_id: CallId, arguments: dict[str, Any]) -> State:
 
     def count_anew(progress: CallProgress) -> CallProgress:
         is_it = progress.call.call_id == call_id
-        return replace(progress, signature=signature_of(progress.call)) if is_it else progress
+        if not is_it:
+            return progress
+        return replace(progress, signature=signature_of(progress.call), is_unchecked=True)
 
-    return evolve(edited, turn_cleared=False, calls=tuple(map(count_anew, edited.calls)))
+    return evolve(edited, calls=tuple(map(count_anew, edited.calls)))
 
 
 def clear(state: State, body: TurnCleared) -> State:
     """The arguments that will go out are those that were cleared; the transcript shows the same."""
-    return evolve(_with_arguments(state, {call.call_id: call.arguments for call in body.calls}), turn_cleared=True)
+    cleared = _with_arguments(state, {call.call_id: call.arguments for call in body.calls})
+    named = {call.call_id for call in body.calls}
+    calls = (
+        replace(progress, is_unchecked=progress.is_unchecked and progress.call.call_id not in named)
+        for progress in cleared.calls
+    )
+    return evolve(cleared, turn_cleared=True, calls=tuple(calls))
 
 
 def _with_arguments(state: State, arguments: Mapping[CallId, dict[str, Any]]) -> State:

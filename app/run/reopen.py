@@ -6,9 +6,18 @@ their idempotency keys; so do repetitions.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from app.events import ModelResponded, RunEvent, ToolFailed, ToolResult, ToolResultTruncated
+from app.events import (
+    AgentTransfer,
+    ModelCall,
+    ModelResponded,
+    RunEvent,
+    SummarySkipped,
+    ToolFailed,
+    ToolResult,
+    ToolResultTruncated,
+)
 from app.run.fold import fold
 from app.run.state import CallProgress, CallStatus, Phase, State
 from app.run.steps.calls import is_closing
@@ -17,6 +26,10 @@ if TYPE_CHECKING:
     from dataclasses import replace as evolve  # checks the fields' names and types
 else:
     from app.run.state import evolve
+
+
+# What was recorded before one of these is settled: the turn before it is over.
+_ENDS_A_TURN: Final = (ModelCall, ModelResponded, AgentTransfer, SummarySkipped)
 
 
 def fold_chain(before: Sequence[Sequence[RunEvent]], events: Sequence[RunEvent]) -> State:
@@ -68,10 +81,11 @@ def _states(left: State | None, events: Sequence[RunEvent]) -> Iterator[State]:
 
 def _take_over(queued: State, left: State) -> State:
     """A run that was accepted, with what was said and done before it. Questions that were open are put anew, and a
-    sub-agent begins anew. The model's turn begins anew too where no call is open."""
+    sub-agent begins anew. A model call that was out is made again, as the same iteration."""
+    was_out = left.phase in (Phase.THINKING, Phase.READY) and left.attempts > 0
     return evolve(
         queued,
-        iteration=left.iteration,
+        iteration=left.iteration - 1 if was_out else left.iteration,
         stack=left.stack,
         is_entered=left.is_entered,
         entered_after=left.entered_after,
@@ -99,7 +113,7 @@ def _reopen(progress: CallProgress) -> CallProgress:
 def _without_end(left: State | None, log: Sequence[RunEvent]) -> list[RunEvent]:
     """The log up to what ended the run, without what was recorded only because it ended; but with what came of calls
     that were still out."""
-    newest = max((place for place, event in enumerate(log) if isinstance(event.body, ModelResponded)), default=-1)
+    newest = max((place for place, event in enumerate(log) if isinstance(event.body, _ENDS_A_TURN)), default=-1)
     end = _place_of_end(left, log)
     going_on = [event for place, event in enumerate(log[:end]) if place <= newest or not is_closing(event.body)]
     return going_on + [event for event in log[end:] if _is_late_outcome(event)]

@@ -46,14 +46,15 @@ class CallStatus(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallProgress:
     """One call of the newest turn. ``fence`` is the claim under which it was last dispatched. ``signature`` is of the
-    request as the model made it, None where it was no JSON: by it repetitions are counted, whatever a hook rewrites.
+    request as the model made it, or as a person changed it, None where it was no JSON: by it repetitions are counted,
+    whatever a hook rewrites.
 
     ``approval_id`` names the newest question to a person about it, ``asked`` what the question is, and ``approved`` the
     grant, which is good for one dispatch; ``asked_at`` and ``expires_at`` are the instants between which it stands,
     ``asked_digest`` tells the arguments that it is about, and ``asked_flagged`` whether the run had read what looks
-    like an instruction. ``child_run_id`` is the run of the sub-agent that it calls. ``transfer_to`` is the agent that
-    its result asks for (``escalates``: because that one is above), ``answer`` the result where it is the run's
-    answer."""
+    like an instruction. ``is_unchecked``: a person put arguments in it that have passed nothing yet. ``child_run_id``
+    is the run of the sub-agent that it calls. ``transfer_to`` is the agent that its result asks for (``escalates``:
+    because that one is above), ``answer`` the result where it is the run's answer."""
 
     call: ToolCall
     signature: str | None = None
@@ -69,6 +70,7 @@ class CallProgress:
     asked_at: float = 0.0
     expires_at: float | None = None
     approved: bool = False
+    is_unchecked: bool = False
     child_run_id: RunId | None = None
     transfer_to: str | None = None
     escalates: bool = False

@@ -18,6 +18,9 @@ _VALUES: Final = {
     "v_turn": "1::bigint",
     "v_now": "now()",
     "v_runs": "ARRAY['x']::text[]",
+    "v_tenant_ids": "ARRAY['x']::text[]",
+    "v_approval_ids": "ARRAY['x']::text[]",
+    "v_queued": "1::integer",
 }
 _COMMENT: Final = re.compile(r"--[^\n]*")
 _INTO: Final = re.compile(r"\bINTO v_\w+(\s*,\s*v_\w+)*")

@@ -76,7 +76,8 @@ def settled_otherwise(walk: Walk) -> list[CallId]:
                 said[call_id] = outcome
             case ToolCalled() if said.pop(call_id, Outcome.RETRY) is not Outcome.RETRY:
                 found.append(call_id)
-            case ToolResult() if said.pop(call_id, Outcome.SUCCEEDED) is not Outcome.SUCCEEDED:
+            # A callback may stand in for what shall be made again.
+            case ToolResult() if said.pop(call_id, Outcome.SUCCEEDED) is Outcome.FAILED:
                 found.append(call_id)
             case ToolFailed() if said.pop(call_id, Outcome.FAILED) is Outcome.SUCCEEDED:
                 found.append(call_id)

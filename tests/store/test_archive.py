@@ -4,6 +4,7 @@ import gzip
 import json
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,18 +75,19 @@ async def test_a_portion_that_can_not_be_written_leaves_nothing_and_says_so(
     assert [path.name for path in (tmp_path / "archive").iterdir()] == [TENANT]
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file of this process grows beyond ten bytes."""
+    """No file of this process grows beyond ten bytes: not for longer than it takes, or its own output is cut off."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 async def test_a_portion_that_the_disk_does_not_hold_leaves_no_part_of_it(tmp_path: Path, archive: FileArchive) -> None:
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match="File too large"), full_disk():
         await archive.put(TENANT, [line("2026-01-02", 1)])
     assert list((tmp_path / "archive" / TENANT / "2026-01-02").iterdir()) == []
 

@@ -247,11 +247,11 @@ async def test_a_worker_is_known_by_what_it_said_last(empty_urls: DatabaseUrls, 
 
 @pytest.fixture
 async def loaded(empty_urls: DatabaseUrls) -> AsyncIterator[asyncpg.Connection]:
-    """Three thousand runs each that have ended, that wait for a worker, and that wait for people."""
+    """Runs that have ended, and fewer that wait for a worker or for people."""
     connection = await asyncpg.connect(empty_urls.superuser_url)
-    await connection.execute(LOAD, "completed", 3000)
+    await connection.execute(LOAD, "completed", 20_000)
     await connection.execute(LOAD, "queued", 3000)
-    await connection.execute(LOAD, "suspended", 3000)
+    await connection.execute(LOAD, "suspended", 500)
     await connection.execute(ASK)
     await connection.execute("ANALYZE runs, approvals")
     yield connection

@@ -94,10 +94,15 @@ class ToolRefused(AboutCall):
 
 
 class ToolIndeterminate(AboutCall):
-    """The call went out and nobody knows whether it took effect. ``content``: what the model is told, if it is."""
+    """The call went out and nobody knows whether it took effect. ``content``: what the model is told, if it is; without
+    it the run ends with ``code``."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"code": 2}
 
     kind: Literal["tool_indeterminate"] = "tool_indeterminate"
+    v: int = 2
     content: str | None = None
+    code: str = "tool_indeterminate"
 
 
 class SummarySkipped(EventBody):

@@ -111,10 +111,10 @@ def _judge(context: DriveContext, record: ApprovalRecord, decision: ApprovalDeci
     verdict = judge_decision(record, decision, now=context.runtime.clock.now(), requesters=asking)
     if verdict == "mismatched":
         told = "the decision is about another question"
-        return (
-            _closed(context, record, "gate_failed", decision),
-            _refused(context, record, "approval_mismatch", None, told),
-        )
+        closed = _closed(context, record, "gate_failed", decision)
+        if record.kind is ApprovalKind.OUTCOME:
+            return (closed, _nobody_told(context, record, told, code="approval_mismatch"))
+        return (closed, _refused(context, record, "approval_mismatch", None, told))
     if verdict != "granted":
         return _denied(context, record, verdict, decision)
     arguments = None if decision.arguments is None else clean_json(decision.arguments)
@@ -162,7 +162,7 @@ def _denied(
     reason = "" if decision is None else replace_surrogates(decision.reason)
     denied = _closed(context, record, cause, decision, why=why)
     if record.kind is ApprovalKind.OUTCOME:
-        return (denied, _nobody_told(context, record))
+        return (denied, _nobody_told(context, record, "nobody could say whether the call took effect"))
     told = _TOLD[cause]
     fails_run = context.agent.approval_denial is ApprovalDenial.FAIL_RUN
     content = f"{told}\n{wrap_untrusted(reason, source='approval')}" if reason else told
@@ -171,11 +171,14 @@ def _denied(
     return (denied, _refused(context, record, "approval_denied", None if fails_run else content, told))
 
 
-def _nobody_told(context: DriveContext, record: ApprovalRecord) -> ToolIndeterminate:
+def _nobody_told(
+    context: DriveContext, record: ApprovalRecord, detail: str, *, code: str = "tool_indeterminate"
+) -> ToolIndeterminate:
     return ToolIndeterminate(
         call_id=record.call_id,
         name=record.tool,
-        detail="nobody could say whether the call took effect",
+        code=code,
+        detail=detail,
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )

@@ -25,6 +25,8 @@ async def clear_turn(context: DriveContext, planned: Plan) -> tuple[AnyEvent, ..
     questions: list[ApprovalRequired] = []
     cleared: list[ClearedCall] = []
     for progress in planned.state.open_calls:
+        if progress.dispatches:
+            continue
         call = progress.call
         before = json.dumps(call.arguments, sort_keys=True)
         answer = await ask_hooks(context, HookPoint.BEFORE_TOOL_DISPATCH, before, tool=call.name)

@@ -8,15 +8,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from app.conversation import OUTCOME_UNKNOWN
 from app.errors import LeaseLost
 from app.events import (
     AnyEvent,
+    ApprovalRequired,
     BudgetRefused,
     CancellationRequested,
     DeadlineExceeded,
     GuardrailRefusal,
     HookRefusal,
     RunSuspended,
+    ToolIndeterminate,
 )
 from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.dispatch import Dispatch
@@ -61,17 +64,35 @@ async def dispatch_tools(
 
 def _in_order(events: Sequence[AnyEvent]) -> tuple[AnyEvent, ...]:
     """In the model's order. What ends the run by name comes once, the first by its rank: after the outcomes of the
-    calls that were out with it, and before those that would end it too."""
+    calls that were out with it, and before those that would end it too. Nobody is asked about a run that ends."""
     held = [event for event in events if isinstance(event, RunSuspended)]
-    outcomes = [event for event in events if not isinstance(event, (*_ENDINGS, RunSuspended))]
+    outcomes: list[AnyEvent] = [event for event in events if not isinstance(event, (*_ENDINGS, RunSuspended))]
     endings = sorted((event for event in events if isinstance(event, _ENDINGS)), key=_rank)[:1]
-    if not endings and held and not any(map(_is_fatal, outcomes)):
-        waiting_for = tuple(dict.fromkeys(approval_id for one in held for approval_id in one.approval_ids))
-        return (*outcomes, held[0].model_copy(update={"approval_ids": waiting_for}))
+    fatal = [event for event in outcomes if _is_fatal(event)]
+    if endings or fatal:
+        outcomes = [_unasked(event) for event in outcomes]
+    elif held:
+        asked = [event.approval_id for event in outcomes if isinstance(event, ApprovalRequired)]
+        waiting_for = dict.fromkeys((*asked, *(approval_id for one in held for approval_id in one.approval_ids)))
+        return (*outcomes, held[0].model_copy(update={"approval_ids": tuple(waiting_for)}))
     if not endings:
         return tuple(outcomes)
     told = [event for event in outcomes if not _is_fatal(event)]
-    return (*told, *endings, *(event for event in outcomes if _is_fatal(event)))
+    return (*told, *endings, *fatal)
+
+
+def _unasked(event: AnyEvent) -> AnyEvent:
+    """A question about an outcome, as what it is without anybody to answer."""
+    if not isinstance(event, ApprovalRequired):
+        return event
+    return ToolIndeterminate(
+        call_id=event.call_id,
+        name=event.name,
+        content=OUTCOME_UNKNOWN,
+        detail=event.detail,
+        iteration=event.iteration,
+        author=event.author,
+    )
 
 
 _ENDINGS: Final = (CancellationRequested, DeadlineExceeded, BudgetRefused, HookRefusal, GuardrailRefusal)

@@ -95,7 +95,8 @@ def _close(spec: RunSpec, state: State, progress: CallProgress) -> tuple[AnyEven
             author=spec.agent.name,
         )
         closed.append(withdrawn)
-    if progress.status is CallStatus.DISPATCHED and not may_repeat(spec, progress.call.name):
+    # Also one that a person let go out once more, and that did not.
+    if progress.dispatches > 0 and not may_repeat(spec, progress.call.name):
         closed.append(_indeterminate(spec, state, progress.call, told=OUTCOME_UNKNOWN))
     elif progress.status is CallStatus.DISPATCHED:
         closed.append(_failed(spec, state, progress.call, told=OUTCOME_UNKNOWN, detail=_LOST))

@@ -22,7 +22,8 @@ def refuse_turn(spec: RunSpec, state: State, shared: Sequence[Shared]) -> tuple[
 
     In this order: width, total, repetition; then call by call in the model's order: allowlist, arguments.
     """
-    calls = [progress.call for progress in state.calls]
+    # What went out was judged before.
+    calls = [progress.call for progress in state.calls if progress.dispatches == 0]
     refusal = _too_wide(spec, state, calls, shared) or _repeated(spec, state, calls)
     if refusal is not None:
         return (refusal,)
@@ -51,6 +52,7 @@ def _repair(spec: RunSpec, state: State, violations: Sequence[SchemaViolation]) 
             author=spec.agent.name,
         )
         for progress in state.open_calls
+        if progress.dispatches == 0
     )
     return (*told, asked, *refused)
 
