@@ -1,5 +1,7 @@
 """Text that can be stored and sent: Unicode scalar values only. And what of JSON a log can hold."""
 
+import hashlib
+import hmac
 import math
 import re
 from typing import Any, Final
@@ -45,3 +47,11 @@ def is_storable(value: Any, *, levels: int = DEEPEST_JSON) -> bool:
             )
         case _:
             return False
+
+
+def text_digest(text: str, *, key: bytes = b"") -> str:
+    """What is logged of a text that a check changed: 16 hex digits of its SHA-256, or of its HMAC where there is a key,
+    without which a short text could be found by trying."""
+    content = replace_surrogates(text).encode()
+    made = hmac.new(key, content, hashlib.sha256) if key else hashlib.sha256(content)
+    return made.hexdigest()[:16]

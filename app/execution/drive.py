@@ -4,6 +4,7 @@ Starting, resuming and recovering are this same function: the log says where the
 """
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import assert_never
 
 from app.conversation import replace_surrogates
@@ -15,6 +16,7 @@ from app.execution.perform.approvals import ask_approval, suspend
 from app.execution.perform.clearing import clear_turn
 from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.ending import terminate
+from app.execution.perform.holding import hold
 from app.execution.perform.model import call_model
 from app.execution.perform.prompting import assemble
 from app.execution.perform.questions import request_approval, request_outcome
@@ -55,11 +57,11 @@ async def drive(
 ) -> State:
     """Drives a claimed run to its end, or to where it waits for people, and returns the last state.
 
-    Raises LeaseLost when another claim holds the run by now (nothing more was written), Drained when the process goes
-    away (the run stands in its log, and should be released), StoreUnavailable when it could not be loaded. Whatever
-    else goes wrong in a run becomes its state. ``asyncio.CancelledError`` propagates.
+    Raises LeaseLost when another claim holds the run by now, or the store was away for too long (nothing more was
+    written), Drained when the process goes away (the run stands in its log, and should be released). Whatever else goes
+    wrong in a run becomes its state. ``asyncio.CancelledError`` propagates.
     """
-    loaded = await runtime.store.load(lease.claim)
+    loaded = await hold(runtime, lease, partial(runtime.store.load, lease.claim))
     lease.take_wish(loaded.cancel)
     context = open_drive(runtime, lease, loaded, drain, start, _drive_below)
     opening = first_words(context, loaded, start.notes)

@@ -41,7 +41,7 @@ class Journal:
             projected = fold(projected, body, at=max(now, projected.last_at))
         self._purse.settle(projected)
         given = self.input if rewritten_input is None else rewritten_input
-        update = summarize(projected, bodies, in_session=self._in_session, given=given)
+        update = summarize(projected, bodies, in_session=self._in_session, given=given, now=now)
         if rewritten_input is not None:
             update = replace(update, rewritten_input=rewritten_input)
         stored = await self._store(bodies, update)

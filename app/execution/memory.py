@@ -13,7 +13,7 @@ from app.execution.memory_sessions import InMemorySessions
 from app.ids import ApprovalId, RunId, SessionId, TenantId, WorkerId
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Decided, Swept
-from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
+from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
 
 
@@ -124,9 +124,11 @@ class MemoryWorkStore:
         waiting = [row for row in able if not self._is_blocked(row)]
         return [self._take(row, worker_id, lease_seconds) for row in waiting[:limit]]
 
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        now = self._clock.now()
-        ending = [row for row in self._queue() if row.must_end(now)]
+    async def claim_ending(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
+    ) -> Sequence[Claim]:
+        now, enough = self._clock.now(), math.inf if max_recoveries is None else max_recoveries
+        ending = [row for row in self._queue() if row.must_end(now) or row.record.recoveries > enough]
         return [self._take(row, worker_id, lease_seconds) for row in ending[:limit]]
 
     def _is_blocked(self, row: Row) -> bool:
@@ -340,8 +342,8 @@ class MemoryWorkStore:
     def _session_of(self, claim: Claim) -> SessionId | None:
         return self._rows[claim.root_run_id or claim.run_id].new.session_id
 
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
-        renewed: dict[RunId, CancelWish | None] = {}
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
+        renewed: dict[RunId, Renewal] = {}
         for claim in claims:
             try:
                 row = self._held(claim)
@@ -349,7 +351,7 @@ class MemoryWorkStore:
                 continue
             if claim.root_run_id is None:
                 row.lease_until = self._clock.monotonic() + lease_seconds
-            renewed[claim.run_id] = row.wish
+            renewed[claim.run_id] = Renewal(wish=row.wish, extended=True)
         return renewed
 
     async def release(self, claim: Claim) -> None:

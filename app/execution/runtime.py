@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.agents import Agent
+from app.conversation.text import text_digest
 from app.errors import AdkError, ConfigurationError
 from app.execution.race import Orphans
 from app.execution.threads import ToolThreads
@@ -49,7 +50,8 @@ class Runtime:
 
     ``prices`` go by the models' full names. Without ``approvals`` nobody can allow a call, and without ``router`` an
     agent has to name its model. ``threads`` is where callbacks run that are synchronous. An artifact has at most
-    ``max_artifact_bytes``. ``digest`` is what people are shown of a call's arguments. ``has`` tells what runs may need
+    ``max_artifact_bytes``. ``digest`` is what people are shown of a call's arguments, and
+    ``digest_text`` of a text that a check changed. ``has`` tells what runs may need
     (``NewRun.needs``) and this process has at the moment; None where that is everything.
     """
 
@@ -66,6 +68,7 @@ class Runtime:
     approvals: ApprovalGate | None = None
     approval_ttl_seconds: float | None = None
     digest: Callable[[str, Mapping[str, Any]], str] = arguments_digest
+    digest_text: Callable[[str], str] = text_digest
     has: Callable[[], frozenset[str]] | None = None
     router: Router | None = None
     callbacks: Callbacks = field(default_factory=NoCallbacks)

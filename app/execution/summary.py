@@ -20,9 +20,11 @@ def summarize(
     *,
     in_session: bool = False,
     given: str | tuple[Message, ...] = "",
+    now: float | None = None,
 ) -> RunUpdate:
     """What the row says of this state, and what the last events of it, ``bodies``, leave in the session: changes of
-    state, and with the end the history. ``given`` is the run's input."""
+    state, and with the end the history. ``given`` is the run's input. ``now`` is of the clock by which questions
+    expire."""
     end = state.end
     passing = RunState.SUSPENDED if state.phase is Phase.HELD else RunState.RUNNING
     has_ended = end is not None and in_session
@@ -41,14 +43,14 @@ def summarize(
         # Whoever takes the run up again gives this one to the run's own agent.
         model=state.model if state.stack[-1:] == state.path[-1:] else None,
         state_delta=_changes(bodies),
-        asked=tuple(_ask(body) for body in bodies if isinstance(body, ApprovalRequired)),
+        asked=tuple(_ask(body, now) for body in bodies if isinstance(body, ApprovalRequired)),
         closed=tuple(_close(body) for body in bodies if isinstance(body, ApprovalDenied)),
         session_items=leave_in_history(state, given) if has_ended else None,
         last_agent=state.stack[-1] if has_ended and state.stack else None,
     )
 
 
-def _ask(body: ApprovalRequired) -> NewApproval:
+def _ask(body: ApprovalRequired, now: float | None) -> NewApproval:
     return NewApproval(
         approval_id=body.approval_id,
         call_id=body.call_id,
@@ -61,6 +63,7 @@ def _ask(body: ApprovalRequired) -> NewApproval:
         reason=body.detail,
         flagged=body.flagged,
         expires_at=body.expires_at,
+        asked_at=now,
     )
 
 

@@ -19,8 +19,8 @@ _HELLO_SECONDS: Final = 30.0
 
 
 class WorkerConfig(BaseModel):
-    """``slots``: runs driven at once. Times in seconds; a lease is renewed every third of ``lease_seconds`` and swept
-    every sixth. ``poll_seconds`` is the slow poll beneath the wake-ups."""
+    """``slots``: runs driven at once. Times in seconds; a lease is renewed every third of ``lease_seconds``, at
+    least every half minute, and swept every sixth. ``poll_seconds`` is the slow poll beneath the wake-ups."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class Worker:
         """Claims and drives until drained. What breaks the heartbeat breaks the worker: no lease lapses unseen."""
         try:
             async with asyncio.TaskGroup() as group:
-                jobs = (self._keep_leases, self._say_hello, self._hear_cancels, self._keep_ending)
+                jobs = (self._keep_leases, self._hear_cancels, self._keep_ending)
                 keepers = [group.create_task(job()) for job in jobs]
                 while not self._drain.is_cancelled:
                     await self._fill()
@@ -148,18 +148,18 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_leases(self) -> None:
+        # Also where leases are long: who is not heard of for two minutes counts as gone.
+        every_seconds = min(self._config.lease_seconds / 3, _HELLO_SECONDS)
         while True:
-            await self._runtime.clock.sleep(self._config.lease_seconds / 3)
+            await self._say_hello()
+            await self._runtime.clock.sleep(every_seconds)
             await self._renew()
 
     async def _say_hello(self) -> None:
-        """Also where leases are long: who is not heard of for two minutes counts as gone."""
-        while True:
-            try:
-                await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
-            except StoreUnavailable:
-                self._runtime.sink.store_away("hello")
-            await self._runtime.clock.sleep(min(self._config.lease_seconds / 3, _HELLO_SECONDS))
+        try:
+            await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
+        except StoreUnavailable:
+            self._runtime.sink.store_away("hello")
 
     async def _hear_cancels(self) -> None:
         while True:
@@ -177,12 +177,15 @@ class Worker:
             await self._end_queued()
 
     async def _end_queued(self) -> None:
-        """Ends queued runs whose cancel or deadline came before their turn. A slot beside the others is kept for
-        them, so that long runs don't make a cancel wait."""
+        """Ends queued runs whose cancel or deadline came before their turn, or that were lost too often. A slot
+        beside the others is kept for them, so that long runs don't make a cancel wait."""
         while not self._drain.is_cancelled:
             try:
                 claims = await self._runtime.store.claim_ending(
-                    self._worker_id, limit=1, lease_seconds=self._config.lease_seconds
+                    self._worker_id,
+                    limit=1,
+                    lease_seconds=self._config.lease_seconds,
+                    max_recoveries=self._runtime.rules.max_recoveries,
                 )
             except StoreUnavailable:
                 self._runtime.sink.store_away("claim")
@@ -192,7 +195,8 @@ class Worker:
             await asyncio.wait({self._start(claim) for claim in claims})
 
     async def _renew(self) -> None:
-        """Extends every lease; a lease that is not renewed is lost, and its drive stops at once."""
+        """Extends leases. One that another claim has is lost, and its drive stops at once; one that the database could
+        not extend now holds for the time that it had."""
         roots = dict(self._leases)
         leases = {lease.run_id: lease for root in roots.values() for lease in root.tree()}
         if not leases:
@@ -207,10 +211,11 @@ class Worker:
             return
         for run_id, lease in leases.items():
             if run_id in renewed:
-                lease.take_wish(renewed[run_id])
+                lease.take_wish(renewed[run_id].wish)
         # A run below another one may have ended meanwhile: whether it is lost, its root's lease tells.
         for run_id, lease in roots.items():
             if run_id in renewed:
-                lease.extend(before + self._config.lease_seconds)
+                if renewed[run_id].extended:
+                    lease.extend(before + self._config.lease_seconds)
             elif self._leases.get(run_id) is lease:
                 lease.lost.cancel("another claim holds the run")

@@ -344,3 +344,13 @@ class _Scrape(Collector):
             "How long the oldest of them has been waiting; 0 when there is none.",
             value=self._snapshot.oldest_approval_seconds,
         )
+        yield GaugeMetricFamily(
+            "runwright_webhook_notices_waiting",
+            "Notices to webhooks that have not arrived and are tried again.",
+            value=self._snapshot.notices_waiting,
+        )
+        yield GaugeMetricFamily(
+            "runwright_webhook_notices_oldest_age_seconds",
+            "How long the oldest of them has been waiting; 0 when there is none.",
+            value=self._snapshot.oldest_notice_seconds,
+        )

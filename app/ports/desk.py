@@ -9,6 +9,8 @@ from app.ids import AgentName, ApprovalId, CallId, RunId, TenantId
 from app.policy import ApprovalKind
 
 Decision = Literal["approve", "deny", "succeeded", "failed", "retry"]
+# Where a reader of a tenant's changes stands: which database counts there, and two numbers that only grow in it.
+Place = tuple[int, int, int]
 
 
 class ApprovalStatus(StrEnum):
@@ -25,7 +27,8 @@ class ApprovalStatus(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewApproval:
     """A question to be kept, with the append that puts it. ``summary`` names each argument of the call with its value,
-    where the tool's author lets it be shown, or else with type and length. ``expires_at`` is in epoch seconds."""
+    where the tool's author lets it be shown, or else with type and length. ``expires_at`` is in epoch seconds;
+    with ``asked_at`` both are of the worker's clock, and the time between them counts from the store's own."""
 
     approval_id: ApprovalId
     call_id: CallId
@@ -38,6 +41,7 @@ class NewApproval:
     reason: str
     flagged: bool
     expires_at: float | None
+    asked_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,10 +109,9 @@ class ApprovalFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalChange:
-    """A status that a question took, in the order of commits. ``position`` says where a reader goes on: two numbers
-    that only grow."""
+    """A status that a question took, in the order of commits. ``position`` says where a reader goes on."""
 
-    position: tuple[int, int]
+    position: Place
     status: ApprovalStatus
     at: float
     approval: Approval
@@ -147,10 +150,14 @@ class ApprovalTx(Protocol):
         left out. For a run below another one: its own."""
         ...
 
-    async def approval_changes(self, after: tuple[int, int], *, limit: int) -> Sequence[ApprovalChange]:
-        """Changes behind that position, in the order of commits: none is ever put in before one that was read."""
+    async def approval_changes(self, after: Place, *, limit: int) -> Sequence[ApprovalChange]:
+        """Changes behind that position, in the order of commits: none is ever put in before one that was read. Those of
+        one question come in the order in which it took them. What a dump has brought from elsewhere comes first.
+
+        (0, 0, 0) is before everything. Raises ValueError for a position of another database.
+        """
         ...
 
-    async def last_approval_change(self) -> tuple[int, int]:
-        """The position behind everything that can be read now."""
+    async def last_approval_change(self) -> Place:
+        """The position behind everything that can be read now. Its first number tells this database from others."""
         ...

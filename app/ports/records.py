@@ -185,6 +185,18 @@ class CancelWish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Renewal:
+    """A claim that still holds. ``wish`` is the run's cancel, if asked for.
+
+    ``extended`` is False where somebody else had the run's row at this moment: the lease then ends when it would have
+    ended. For a run below another one it tells of its root's lease, where that is among those to be renewed.
+    """
+
+    wish: CancelWish | None
+    extended: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChildSpend:
     """What a run below this one has used itself, without the runs below it."""
 
@@ -288,10 +300,13 @@ class RememberedAnswer:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
     """Figures of the whole deployment for a scrape. ``unclaimable`` counts queued runs for which no worker that was
-    seen lately has what they need; ``approvals_pending`` the open questions, the oldest of them so many seconds old."""
+    seen lately has what they need; ``approvals_pending`` the open questions, the oldest of them so many seconds old;
+    ``notices_waiting`` the webhooks' notices that have not arrived and may still."""
 
     runs_by_state: Mapping[str, int]
     oldest_queued_seconds: float
     unclaimable: int = 0
     approvals_pending: int = 0
     oldest_approval_seconds: float = 0.0
+    notices_waiting: int = 0
+    oldest_notice_seconds: float = 0.0

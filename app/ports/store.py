@@ -16,6 +16,7 @@ from app.ports.records import (
     LoadedRun,
     NewRun,
     RememberedAnswer,
+    Renewal,
     RunFilter,
     RunRecord,
     RunUpdate,
@@ -48,9 +49,12 @@ class WorkStore(ArtifactStore, Protocol):
         """Says that the worker is alive and what it has; forgotten after a while without it."""
         ...
 
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        """Like ``claim``, of queued runs that only need to end, because of a cancel or a deadline: out of turn, also in
-        their session, since they will take no worker's time."""
+    async def claim_ending(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
+    ) -> Sequence[Claim]:
+        """Like ``claim``, of queued runs that only need to end, because of a cancel, a deadline, or more than
+        ``max_recoveries`` recoveries (None: any number will do): out of turn, also in their session, whatever they
+        need, since they will take no worker's time."""
         ...
 
     async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
@@ -75,8 +79,8 @@ class WorkStore(ArtifactStore, Protocol):
         """
         ...
 
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
-        """Extends leases. A run that is missing from the answer is lost; a value is the run's cancel, if asked for.
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
+        """Extends leases, and tells of each whether it did. A run that is missing from the answer is lost.
 
         Claims of runs below others may be among them: they are told about, and have no lease to extend.
         """
@@ -158,7 +162,7 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
         ...
 
     async def find_resumed(self, run_id: RunId) -> RunId | None:
-        """The run that goes on from this one, where there is one."""
+        """The run that goes on from this one, where there is one, or was one that is erased by now."""
         ...
 
     async def logs_before(self, run_id: RunId) -> tuple[tuple[RunEvent, ...], ...]:

@@ -107,7 +107,16 @@ def _take_over(queued: State, left: State) -> State:
 
 
 def _reopen(progress: CallProgress) -> CallProgress:
-    return replace(progress, fence=0, approval_id=None, approved=False, child_run_id=None)
+    """Where people were to be asked they are asked again, all of them before any call goes out."""
+    is_asked_anew = progress.needs_approval and progress.dispatches == 0 and progress.status is CallStatus.WAITING
+    return replace(
+        progress,
+        fence=0,
+        approval_id=None,
+        approved=False,
+        is_unchecked=progress.is_unchecked or is_asked_anew,
+        child_run_id=None,
+    )
 
 
 def _without_end(left: State | None, log: Sequence[RunEvent]) -> list[RunEvent]:

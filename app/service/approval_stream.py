@@ -8,13 +8,11 @@ from typing import Final
 
 from app.errors import MalformedRequest
 from app.ids import TenantId
-from app.ports.desk import ApprovalChange, ApprovalStatus
+from app.ports.desk import ApprovalChange, ApprovalStatus, ApprovalTx, Place
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Subscription
 from app.service.cursors import Cursors, Listing
 from app.service.follow import Farewell, KeepAlive, StillAllowed, follow_log
 from app.service.reading import Reading
-
-Place = tuple[int, int]
 
 _ROUTE: Final = "GET /approvals/events"
 _FIRST_LOOK_SECONDS: Final = 0.02
@@ -25,13 +23,26 @@ def seal_place(cursors: Cursors, tenant_id: TenantId, place: Place) -> str:
     return cursors.seal(_listing(tenant_id), place)
 
 
-def open_place(cursors: Cursors, tenant_id: TenantId, text: str) -> Place:
-    """Raises MalformedRequest (``unknown_event_id``): silence would be a loss, and a replay would show things twice."""
+async def find_place(tx: ApprovalTx, cursors: Cursors, tenant_id: TenantId, text: str | None) -> Place:
+    """The place that was given out as ``text``; None: behind everything that can be read now.
+
+    Raises MalformedRequest (``unknown_event_id``) for what was not given out for this tenant and by this database: one
+    that was restored elsewhere counts anew. Silence would be a loss, and a replay would show things twice.
+    """
+    last = await tx.last_approval_change()
+    if text is None:
+        return last
     try:
-        first, second = cursors.open(_listing(tenant_id), text)
+        place: list[int] = cursors.open(_listing(tenant_id), text)
     except MalformedRequest:
-        raise MalformedRequest("no change of an approval has that id", code="unknown_event_id") from None
-    return first, second
+        raise _unknown_place() from None
+    if place[0] != last[0]:
+        raise _unknown_place()
+    return place[0], place[1], place[2]
+
+
+def _unknown_place() -> MalformedRequest:
+    return MalformedRequest("no change of an approval has that id", code="unknown_event_id")
 
 
 def _listing(tenant_id: TenantId) -> Listing:

@@ -221,7 +221,8 @@ async def erase(tx: TenantTx, run_id: str) -> None:
     """Erases a run that has ended, those below it, and all that is kept of them.
 
     Raises NotFound and Conflict: ``run_has_parent`` for a run below another one, which goes with that;
-    ``run_not_terminal`` while the run has not ended, or one that goes on from it, which reads its log.
+    ``run_not_terminal`` while the run has not ended, or one that goes on from it and reads its log, or a later one of
+    its session.
     """
     run = await get(tx, run_id)
     if run.parent_run_id is not None:
@@ -229,7 +230,8 @@ async def erase(tx: TenantTx, run_id: str) -> None:
     await _refuse_unless_over(tx, run)
     if not await tx.erase_run(run.run_id):
         await get(tx, run_id)
-        raise Conflict("the run has not ended", code="run_not_terminal")
+        # Its session's history is told in the order of its runs.
+        raise Conflict("the run, or a later one of its session, has not ended", code="run_not_terminal")
 
 
 async def _refuse_unless_over(tx: TenantTx, run: RunRecord) -> None:

@@ -15,6 +15,7 @@ from app.ports.desk import (
     Decided,
     Decision,
     NewApproval,
+    Place,
 )
 from app.store.rows import dump_json, to_epoch, to_instant
 from app.store.transaction import TenantTransaction
@@ -52,15 +53,37 @@ _PENDING: Final = f"""
         AND CASE WHEN r.parent_run_id IS NULL THEN a.root_run_id ELSE a.run_id END = r.run_id
     WHERE r.tenant_id = $1 AND r.run_id = ANY ($2) AND a.status = 'pending' AND NOT {_LAPSED} GROUP BY r.run_id
 """  # noqa: S608 - a constant
-# Below the oldest transaction that has not ended nothing can come in between any more.
-_SETTLED: Final = "c.tenant_id = $1 AND c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+# Below the oldest transaction that has not ended nothing can come in between any more. What a dump has brought from
+# another cluster is settled, and before all that was written here; its places are (this incarnation, 0, change_id).
+_SETTLED: Final = "c.incarnation = i.incarnation AND c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _CHANGES: Final = f"""
-    SELECT c.xid, c.change_id, c.status AS taken, c.at, a.*, {_LAPSED} AS lapsed
-    FROM approval_changes c JOIN approvals a ON a.tenant_id = c.tenant_id AND a.approval_id = c.approval_id
-    WHERE {_SETTLED} AND (c.xid, c.change_id) > ($2, $3) ORDER BY c.xid, c.change_id LIMIT $4
+    WITH i AS MATERIALIZED (SELECT current_incarnation() AS incarnation)
+    SELECT i.incarnation, p.place, p.change_id, p.taken, p.at, a.*, {_LAPSED} AS lapsed
+    FROM i LEFT JOIN LATERAL (
+        (SELECT 0 AS place, c.change_id, c.approval_id, c.status AS taken, c.at FROM approval_changes c
+            WHERE c.tenant_id = $1 AND $2 = 0 AND c.incarnation <> i.incarnation AND c.change_id > $3
+            ORDER BY c.change_id LIMIT $4)
+        UNION ALL
+        (SELECT c.xid, c.change_id, c.approval_id, c.status, c.at FROM approval_changes c
+            WHERE c.tenant_id = $1 AND {_SETTLED} AND (c.xid, c.change_id) > ($2, CASE WHEN $2 = 0 THEN 0 ELSE $3 END)
+            ORDER BY c.xid, c.change_id LIMIT $4)
+        ORDER BY place, change_id LIMIT $4
+    ) AS p ON true
+    LEFT JOIN approvals a ON a.tenant_id = $1 AND a.approval_id = p.approval_id
+    ORDER BY p.place, p.change_id
 """  # noqa: S608 - a constant
 _LAST_CHANGE: Final = f"""
-    SELECT c.xid, c.change_id FROM approval_changes c WHERE {_SETTLED} ORDER BY c.xid DESC, c.change_id DESC LIMIT 1
+    WITH i AS MATERIALIZED (SELECT current_incarnation() AS incarnation)
+    SELECT i.incarnation, coalesce(l.xid, 0) AS place, coalesce(l.change_id, o.change_id, 0) AS change_id
+    FROM i LEFT JOIN LATERAL (
+        SELECT c.xid, c.change_id FROM approval_changes c WHERE c.tenant_id = $1 AND {_SETTLED}
+        ORDER BY c.xid DESC, c.change_id DESC LIMIT 1
+    ) AS l ON true
+    LEFT JOIN LATERAL (
+        SELECT c.change_id FROM approval_changes c
+        WHERE l.xid IS NULL AND c.tenant_id = $1 AND c.incarnation <> i.incarnation
+        ORDER BY c.change_id DESC LIMIT 1
+    ) AS o ON true
 """  # noqa: S608 - a constant
 
 _STATUS_OF: Final[Mapping[Decision, ApprovalStatus]] = {
@@ -123,20 +146,25 @@ class ApprovalTables(TenantTransaction):
         rows = await self._fetch(_PENDING, self.tenant_id, list(root_run_ids))
         return {RunId(row["run_id"]): tuple(map(ApprovalId, row["approval_ids"])) for row in rows}
 
-    async def approval_changes(self, after: tuple[int, int], *, limit: int) -> Sequence[ApprovalChange]:
+    async def approval_changes(self, after: Place, *, limit: int) -> Sequence[ApprovalChange]:
+        incarnation, place, change_id = after
+        rows = await self._fetch(_CHANGES, self.tenant_id, place, change_id, limit)
+        if incarnation not in {0, rows[0]["incarnation"]}:
+            raise ValueError("the position is of another database")
         return [
             ApprovalChange(
-                position=(row["xid"], row["change_id"]),
+                position=(row["incarnation"], row["place"], row["change_id"]),
                 status=ApprovalStatus(row["taken"]),
                 at=row["at"].timestamp(),
                 approval=to_approval(row),
             )
-            for row in await self._fetch(_CHANGES, self.tenant_id, *after, limit)
+            for row in rows
+            if row["approval_id"] is not None
         ]
 
-    async def last_approval_change(self) -> tuple[int, int]:
-        rows = await self._fetch(_LAST_CHANGE, self.tenant_id)
-        return (rows[0]["xid"], rows[0]["change_id"]) if rows else (0, 0)
+    async def last_approval_change(self) -> Place:
+        [row] = await self._fetch(_LAST_CHANGE, self.tenant_id)
+        return (row["incarnation"], row["place"], row["change_id"])
 
 
 def to_approval(row: Mapping[str, Any]) -> Approval:
@@ -188,6 +216,7 @@ def dump_questions(asked: Sequence[NewApproval]) -> str | None:
                 "reason": escape_text(question.reason),
                 "flagged": question.flagged,
                 "expires_at": question.expires_at,
+                "asked_at": question.asked_at,
             }
             for question in asked
         ]

@@ -91,6 +91,11 @@ AUDITS: Final[Mapping[str, str]] = {
         SELECT a.run_id FROM approvals a WHERE NOT EXISTS (
             SELECT FROM approval_changes c
             WHERE c.tenant_id = a.tenant_id AND c.approval_id = a.approval_id AND c.status = a.status)""",
+    "a notice that waits is of a webhook that is there, or is dropped when it is taken": """
+        SELECT d.delivery_id FROM webhook_deliveries d
+        LEFT JOIN webhooks w ON w.tenant_id = d.tenant_id AND w.webhook_id = d.webhook_id
+        WHERE d.status = 'pending' AND w.webhook_id IS NULL
+            AND d.next_attempt_at < clock_timestamp() - interval '5 minutes'""",
     "a run that was gone on from has ended": """
         SELECT e.run_id FROM runs r JOIN runs e ON e.tenant_id = r.tenant_id AND e.run_id = r.resumes
         WHERE e.state IN ('queued', 'running', 'suspended')""",
@@ -103,7 +108,7 @@ _SEES_ALL: Final = """
 
 
 async def audit(connection: AsyncConnection) -> Mapping[str, tuple[str, ...]]:
-    """Each sentence that does not hold, with up to 20 ids of runs that break it; empty when all is well.
+    """Each sentence that does not hold, with up to 20 ids of what breaks it; empty when all is well.
 
     Raises ConfigurationError ``audit_role_sees_nothing`` for a role that row security holds.
     """

@@ -16,8 +16,6 @@ from sqlalchemy.util import greenlet_spawn
 from app.errors import ConfigurationError, StoreUnavailable
 from app.ids import TenantId
 
-# Below a third of the default lease: a process that is paused in a transaction must not hold a row for longer.
-_IDLE_IN_TRANSACTION_SECONDS: Final = 9
 _TENANT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -25,7 +23,8 @@ class DatabaseConfig(BaseModel):
     """Where Postgres is. ``url`` logs in as the application's role, ``admin_url`` as the owner (migrations, doctor).
 
     ``listen_url`` is for LISTEN, which a pooler in transaction mode can't do; without it ``url`` is used. All are
-    ``postgresql://`` URLs as libpq reads them.
+    ``postgresql://`` URLs as libpq reads them. A process that is paused in a transaction holds its rows for
+    ``idle_in_transaction_seconds``: less than a third of a lease, or it would cost others theirs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +36,7 @@ class DatabaseConfig(BaseModel):
     pool_timeout_seconds: float = Field(default=5.0, gt=0)
     connect_timeout_seconds: float = Field(default=5.0, gt=0)
     command_timeout_seconds: float = Field(default=20.0, gt=0)
+    idle_in_transaction_seconds: float = Field(default=9.0, ge=0.001)
 
 
 class Database:
@@ -138,7 +138,7 @@ def connect_arguments(config: DatabaseConfig) -> dict[str, Any]:
         "command_timeout": config.command_timeout_seconds,
         "server_settings": {
             "application_name": "runwright",
-            "idle_in_transaction_session_timeout": f"{_IDLE_IN_TRANSACTION_SECONDS}s",
+            "idle_in_transaction_session_timeout": f"{config.idle_in_transaction_seconds * 1000:.0f}ms",
             "jit": "off",
             "timezone": "UTC",
         },

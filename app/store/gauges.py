@@ -10,7 +10,8 @@ from app.store.database import Database
 from app.store.migrate import head_revision
 
 _GAUGES: Final = """
-    SELECT g.state, g.runs, g.oldest_seconds, w.unclaimable, w.approvals_pending, w.oldest_approval_seconds
+    SELECT g.state, g.runs, g.oldest_seconds, w.unclaimable, w.approvals_pending, w.oldest_approval_seconds,
+        w.notices_waiting, w.oldest_notice_seconds
     FROM deployment_gauges() g CROSS JOIN deployment_waits() w
 """
 _REVISION: Final = "SELECT version_num FROM alembic_version"
@@ -31,6 +32,8 @@ class PostgresGauges:
             unclaimable=rows[0]["unclaimable"],
             approvals_pending=rows[0]["approvals_pending"],
             oldest_approval_seconds=rows[0]["oldest_approval_seconds"],
+            notices_waiting=rows[0]["notices_waiting"],
+            oldest_notice_seconds=rows[0]["oldest_notice_seconds"],
         )
 
     async def check(self) -> str | None:

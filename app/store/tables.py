@@ -139,6 +139,7 @@ runs = Table(
     Column("state_owner", ID),
     Column("lane", ID, nullable=False, server_default=text("''")),
     Column("resumes", ID),
+    Column("resumed_by", ID),
     Column("first_run_id", ID),
     Column("resolutions", Text),
     PrimaryKeyConstraint("tenant_id", "run_id", name="pk_runs"),
@@ -155,6 +156,7 @@ Index(
     runs.c.run_id,
     postgresql_where=text("state = 'queued' AND NOT blocked"),
 )
+Index("ix_runs_recovered", runs.c.recoveries.desc(), postgresql_where=text("state = 'queued' AND recoveries > 0"))
 Index(
     "ix_runs_ending",
     func.least(runs.c.cancel_requested_at, runs.c.deadline_at),

@@ -14,7 +14,7 @@ from sqlalchemy import (
     text,
 )
 
-from app.store.schema import ID, INSTANT, XID, metadata
+from app.store.schema import ID, INSTANT, metadata
 from app.store.types import EscapedText
 
 approvals = Table(
@@ -71,11 +71,19 @@ approval_changes = Table(
     "approval_changes",
     metadata,
     Column("tenant_id", ID, nullable=False),
-    Column("xid", BigInteger, nullable=False, server_default=XID),
     Column("change_id", BigInteger, Identity(always=True), nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("xid", BigInteger, nullable=False),
     Column("approval_id", ID, nullable=False),
     Column("status", ID, nullable=False),
     Column("at", INSTANT, nullable=False),
-    PrimaryKeyConstraint("tenant_id", "xid", "change_id", name="pk_approval_changes"),
+    PrimaryKeyConstraint("tenant_id", "change_id", name="pk_approval_changes"),
+)
+Index(
+    "ix_approval_changes_order",
+    approval_changes.c.tenant_id,
+    approval_changes.c.incarnation,
+    approval_changes.c.xid,
+    approval_changes.c.change_id,
 )
 Index("ix_approval_changes_approval", approval_changes.c.tenant_id, approval_changes.c.approval_id)

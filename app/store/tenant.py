@@ -24,7 +24,9 @@ _SUBMIT: Final = (
     "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
     " $20, $21, $22, $23, $24)"
 )
-_FIND_RESUMED: Final = "SELECT run_id FROM runs WHERE tenant_id = $1 AND resumes = $2"
+_FIND_RESUMED: Final = """
+    SELECT resumed_by AS run_id FROM runs WHERE tenant_id = $1 AND run_id = $2 AND resumed_by IS NOT NULL
+"""
 # The day leads to the one partition that holds a run's log.
 _LOGS: Final = """
     SELECT o.place, e.run_id, e.seq, e.kind, e.at, e.payload

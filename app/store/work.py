@@ -18,7 +18,7 @@ from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
 from app.ids import ApprovalId, RunId, TenantId, WorkerId
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Swept
-from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunRecord, RunUpdate, check_child
+from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
 from app.store.approvals import dump_closed, dump_questions, to_approval
 from app.store.artifacts import ArtifactTables
@@ -40,7 +40,7 @@ from app.store.rows import (
 from app.store.types import escape_optional, escape_text, unescape_optional
 
 _CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3, $4)"
-_CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3)"
+_CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3, $4)"
 _ADOPT: Final = (
     "SELECT * FROM adopt_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
     " $21, $22, $23, $24, $25)"
@@ -57,7 +57,7 @@ _APPEND: Final = (
 _HELLO: Final = "SELECT hello_worker($1, $2)"
 _SWEEP: Final = "SELECT queued, tenant_ids, approval_ids FROM sweep_waiting_runs()"
 _FIND_APPROVAL: Final = "SELECT (f.approval).*, f.lapsed FROM find_approval($1, $2) f"
-_RENEW: Final = "SELECT run_id, cancelled, reason, requested_by FROM renew_claims($1, $2, $3, $4)"
+_RENEW: Final = "SELECT run_id, cancelled, reason, requested_by, extended FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
 _SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
 _REQUEUE: Final = "SELECT requeue_expired_runs() AS count"
@@ -83,8 +83,10 @@ class PostgresWorkStore:
     async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
         await self._database.fetch(_HELLO, worker_id, _names(has))
 
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        return await self._take(_CLAIM_ENDING, worker_id, limit, lease_seconds)
+    async def claim_ending(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
+    ) -> Sequence[Claim]:
+        return await self._take(_CLAIM_ENDING, worker_id, limit, lease_seconds, max_recoveries)
 
     async def _take(
         self, statement: str, worker_id: WorkerId, limit: int, lease_seconds: float, *more: Any
@@ -196,7 +198,7 @@ class PostgresWorkStore:
             for row, kind, payload in zip(rows, kinds, payloads, strict=True)
         )
 
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
         if not claims:
             return {}
         rows = await self._database.fetch(
@@ -206,14 +208,7 @@ class PostgresWorkStore:
             [claim.fence for claim in claims],
             lease_seconds,
         )
-        return {
-            RunId(row["run_id"]): CancelWish(
-                reason=unescape_optional(row["reason"]), requested_by=unescape_optional(row["requested_by"])
-            )
-            if row["cancelled"]
-            else None
-            for row in rows
-        }
+        return {RunId(row["run_id"]): Renewal(wish=_told_wish(row), extended=row["extended"]) for row in rows}
 
     async def release(self, claim: Claim) -> None:
         self._forget(claim)
@@ -274,6 +269,12 @@ class PostgresWorkStore:
 
     def _forget(self, claim: Claim) -> None:
         self._last_seq.pop((claim.run_id, claim.fence), None)
+
+
+def _told_wish(row: Mapping[str, Any]) -> CancelWish | None:
+    """The cancel that a renewal tells of."""
+    reason, requested_by = unescape_optional(row["reason"]), unescape_optional(row["requested_by"])
+    return CancelWish(reason=reason, requested_by=requested_by) if row["cancelled"] else None
 
 
 def _load_team(row: Mapping[str, Any], record: RunRecord) -> Agent:

@@ -3,9 +3,11 @@
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from app.api import ApiConfig, ApiDeps, OpenStreams
+from app.conversation.text import text_digest
 from app.errors import StoreUnavailable
 from app.execution.desk import StoredGate
 from app.execution.runtime import LoopRules, Runtime
@@ -18,7 +20,6 @@ from app.observability.logs import describe_exception
 from app.policy import keyed_digest
 from app.ports.clock import IdSource
 from app.providers import LlamaProvider
-from app.service.approvals import Digest
 from app.service.cursors import Cursors
 from app.service.runs import RunRules
 from app.service.signing import WebhookSigner
@@ -69,7 +70,11 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
     metrics, feed, skew, secret = Metrics(), PostgresFeed(config), Skew(), _load_secret(settings)
     drives_runs = settings.role is not ProcessRole.API
     digest = partial(keyed_digest, derive_key(secret, "approvals"))
-    runtime = _build_runtime(settings, parts, database, feed, metrics, digest)
+    runtime = replace(
+        _build_runtime(settings, parts, database, feed, metrics),
+        digest=digest,
+        digest_text=partial(text_digest, key=derive_key(secret, "texts")),
+    )
     notices = Notices(carrier=OutgoingClient(settings.allowed_networks), signer=WebhookSigner(secret))
     job_parts = JobParts(
         settings=settings,
@@ -113,7 +118,7 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
 
 
 def _build_runtime(
-    settings: Settings, parts: Parts, database: Database, feed: PostgresFeed, metrics: Metrics, digest: Digest
+    settings: Settings, parts: Parts, database: Database, feed: PostgresFeed, metrics: Metrics
 ) -> Runtime:
     clock = SystemClock()
     store = PostgresWorkStore(database, clock)
@@ -130,7 +135,6 @@ def _build_runtime(
         prices=parts.prices,
         approvals=StoredGate(store),
         approval_ttl_seconds=settings.approval_ttl_seconds,
-        digest=digest,
         has=parts.catalogue.names,
         router=parts.routes,
         callbacks=parts.hooks,

@@ -26,7 +26,12 @@ async def open_server(settings: Settings) -> AsyncIterator[DatabaseConfig]:
     starting = asyncio.ensure_future(asyncio.to_thread(embedded.start))
     try:
         urls = await asyncio.shield(starting)
-        yield DatabaseConfig(url=urls.app_url, admin_url=urls.admin_url, pool_size=settings.database_pool_size)
+        yield DatabaseConfig(
+            url=urls.app_url,
+            admin_url=urls.admin_url,
+            pool_size=settings.database_pool_size,
+            idle_in_transaction_seconds=_idle_seconds(settings),
+        )
     finally:
         # A thread can't be stopped: who is cancelled while it starts the server stops it when it has started.
         await asyncio.gather(starting, return_exceptions=True)
@@ -40,7 +45,13 @@ def _configured(settings: Settings, url: str) -> DatabaseConfig:
         admin_url=None if admin is None else admin.get_secret_value(),
         listen_url=None if listen is None else listen.get_secret_value(),
         pool_size=settings.database_pool_size,
+        idle_in_transaction_seconds=_idle_seconds(settings),
     )
+
+
+def _idle_seconds(settings: Settings) -> float:
+    """Also of a process that drives no runs: whoever is paused keeps heartbeats from the rows that it has locked."""
+    return min(0.3 * settings.lease_seconds, 9.0)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
--- Over all tenants, as runwright_scheduler, like those of the releases before, which go on calling claim_runs without
--- its last argument.
-DROP FUNCTION claim_runs;
+-- Over all tenants, as runwright_scheduler, like those of the releases before, whose processes go on calling them
+-- without the last arguments and read columns by their names.
+DROP FUNCTION claim_runs, claim_ending_runs, renew_claims;
 
 -- Takes up to p_limit queued runs, without those that wait for an earlier one of their session and those that need
 -- what is not in p_has (null: the worker has everything). The tenant served longest ago comes first, then priority,
@@ -43,7 +43,8 @@ BEGIN
         WHERE c.tenant_id IS NULL OR c.max_running > (
             SELECT count(*) FROM runs r
             WHERE r.tenant_id = t.tenant_id AND r.state = 'running' AND r.parent_run_id IS NULL)
-        ORDER BY coalesce(q.virtual_time, 0), t.tenant_id LIMIT v_limit
+        -- A tenant all of whose runs somebody else holds stops nobody: there are a few to spare.
+        ORDER BY coalesce(q.virtual_time, 0), t.tenant_id LIMIT v_limit + 8
     )
     SELECT array_agg(DISTINCT k.tenant_id), array_agg(k.tenant_id), array_agg(k.lane)
     INTO v_tenants, v_lane_tenants, v_lanes FROM takeable k JOIN next n ON n.tenant_id = k.tenant_id;
@@ -119,21 +120,33 @@ BEGIN
 END
 $$;
 
--- The same, with the time taken once: along the index, and not past every queued run.
-CREATE OR REPLACE FUNCTION claim_ending_runs(p_worker text, p_limit integer, p_lease_seconds double precision)
+-- Queued runs that only need to end: a cancel was asked for, the deadline has passed, or they were lost more often than
+-- p_max_recoveries. Out of turn, and outside the tenants' fair share: they take no worker's time.
+CREATE FUNCTION claim_ending_runs(
+    p_worker text, p_limit integer, p_lease_seconds double precision, p_max_recoveries integer DEFAULT NULL
+)
 RETURNS TABLE (run_id text, tenant_id text, fence bigint, recoveries integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_limit integer := least(p_limit, 1000);
     v_tenants text[];
     v_runs text[];
+    v_lost_tenants text[];
+    v_lost_runs text[];
 BEGIN
     SELECT array_agg(e.tenant_id), array_agg(e.run_id) INTO v_tenants, v_runs FROM (
         SELECT r.tenant_id, r.run_id FROM runs r
         WHERE r.state = 'queued' AND least(r.cancel_requested_at, r.deadline_at) <= v_now
-        ORDER BY least(r.cancel_requested_at, r.deadline_at) LIMIT least(p_limit, 1000) FOR UPDATE SKIP LOCKED
+        ORDER BY least(r.cancel_requested_at, r.deadline_at) LIMIT v_limit FOR UPDATE SKIP LOCKED
+    ) AS e;
+    -- One that is both may be named twice, and is taken once.
+    SELECT array_agg(e.tenant_id), array_agg(e.run_id) INTO v_lost_tenants, v_lost_runs FROM (
+        SELECT r.tenant_id, r.run_id FROM runs r
+        WHERE r.state = 'queued' AND r.recoveries > 0 AND r.recoveries > p_max_recoveries
+        ORDER BY r.recoveries DESC LIMIT v_limit - coalesce(cardinality(v_runs), 0) FOR UPDATE SKIP LOCKED
     ) AS e;
     -- Apart: of a few rows that were named it is known that they are few.
     RETURN QUERY
@@ -143,9 +156,42 @@ BEGIN
             worker_id = p_worker,
             lease_expires_at = clock_timestamp() + make_interval(secs => p_lease_seconds),
             started_at = coalesce(r.started_at, clock_timestamp())
-        FROM unnest(v_tenants, v_runs) AS e (tenant_id, run_id)
+        FROM unnest(v_tenants || v_lost_tenants, v_runs || v_lost_runs) AS e (tenant_id, run_id)
         WHERE r.tenant_id = e.tenant_id AND r.run_id = e.run_id
         RETURNING r.run_id, r.tenant_id, r.fence, r.recoveries;
+END
+$$;
+
+-- Extends the leases that still hold and tells of a cancel. A row that is locked at this moment is told as held and not
+-- extended, and not waited for: one stuck run must not cost a worker its other leases. A run below another one has no
+-- lease: it is held under its root's fence and for as long.
+CREATE FUNCTION renew_claims(p_tenants text[], p_runs text[], p_fences bigint[], p_lease_seconds double precision)
+RETURNS TABLE (run_id text, cancelled boolean, reason text, requested_by text, extended boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+        WITH held AS (
+            SELECT h.tenant_id, h.run_id, h.fence
+            FROM unnest(p_tenants, p_runs, p_fences) AS h (tenant_id, run_id, fence)
+        ),
+        unlocked AS (
+            SELECT r.tenant_id, r.run_id FROM held h JOIN runs r ON r.tenant_id = h.tenant_id AND r.run_id = h.run_id
+            WHERE r.fence = h.fence AND r.state = 'running' AND r.parent_run_id IS NULL FOR UPDATE OF r SKIP LOCKED
+        ),
+        renewed AS (
+            UPDATE runs r SET lease_expires_at = clock_timestamp() + make_interval(secs => p_lease_seconds)
+            FROM unlocked u WHERE r.tenant_id = u.tenant_id AND r.run_id = u.run_id
+            RETURNING r.tenant_id, r.run_id
+        )
+        SELECT r.run_id, r.cancel_requested_at IS NOT NULL, r.cancel_reason, r.cancel_requested_by,
+            n.run_id IS NOT NULL
+        FROM held h JOIN runs r ON r.tenant_id = h.tenant_id AND r.run_id = h.run_id
+        LEFT JOIN runs o ON o.tenant_id = r.tenant_id AND o.run_id = r.root_run_id
+        LEFT JOIN renewed n ON n.tenant_id = r.tenant_id AND n.run_id = coalesce(r.root_run_id, r.run_id)
+        WHERE r.fence = h.fence AND r.state = 'running'
+            AND (r.root_run_id IS NULL OR (o.fence = h.fence AND o.state = 'running'));
 END
 $$;
 
@@ -213,32 +259,44 @@ BEGIN
 END
 $$;
 
--- Queued runs for which no worker that was heard of in the last two minutes has what they need, and open questions.
+-- What waits: queued runs for which no worker that was heard of in the last two minutes has what they need (those that
+-- only need to end are anybody's), open questions, and notices that have not arrived.
 CREATE FUNCTION deployment_waits()
-RETURNS TABLE (unclaimable bigint, approvals_pending bigint, oldest_approval_seconds double precision)
+RETURNS TABLE (unclaimable bigint, approvals_pending bigint, oldest_approval_seconds double precision,
+    notices_waiting bigint, oldest_notice_seconds double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
     SELECT
         (SELECT coalesce(sum(q.runs), 0)::bigint
             FROM (SELECT r.lane, count(*) AS runs FROM runs r WHERE r.state = 'queued' AND NOT r.blocked
+                AND coalesce(least(r.cancel_requested_at, r.deadline_at) > clock_timestamp(), true)
                 GROUP BY r.lane) AS q
             LEFT JOIN lanes l ON l.lane = q.lane
             WHERE NOT EXISTS (
                 SELECT FROM workers w WHERE w.seen_at > clock_timestamp() - interval '2 minutes'
                     AND (q.lane = '' OR l.names <@ w.names))),
         p.pending,
-        coalesce(extract(epoch FROM clock_timestamp() - p.oldest), 0)::float8
+        coalesce(extract(epoch FROM clock_timestamp() - p.oldest), 0)::float8,
+        n.waiting,
+        coalesce(extract(epoch FROM clock_timestamp() - n.oldest), 0)::float8
     FROM (
         SELECT count(*) AS pending, min(a.requested_at) AS oldest FROM approvals a
         WHERE a.status = 'pending' AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
     ) AS p
+    CROSS JOIN (
+        SELECT count(*) AS waiting, min(d.created_at) AS oldest FROM webhook_deliveries d WHERE d.status = 'pending'
+    ) AS n
 $$;
 
-REVOKE ALL ON FUNCTION claim_runs, sweep_waiting_runs, hello_worker, deployment_waits FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_runs, sweep_waiting_runs, hello_worker, deployment_waits TO runwright_app;
+REVOKE ALL ON FUNCTION claim_runs, claim_ending_runs, renew_claims, sweep_waiting_runs, hello_worker, deployment_waits
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_runs, claim_ending_runs, renew_claims, sweep_waiting_runs, hello_worker,
+    deployment_waits TO runwright_app;
 
 -- A new owner needs CREATE on the schema at the moment it becomes one, and at no other.
 GRANT CREATE ON SCHEMA public TO runwright_scheduler;
 ALTER FUNCTION claim_runs OWNER TO runwright_scheduler;
+ALTER FUNCTION claim_ending_runs OWNER TO runwright_scheduler;
+ALTER FUNCTION renew_claims OWNER TO runwright_scheduler;
 ALTER FUNCTION sweep_waiting_runs OWNER TO runwright_scheduler;
 ALTER FUNCTION hello_worker OWNER TO runwright_scheduler;
 ALTER FUNCTION deployment_waits OWNER TO runwright_scheduler;

@@ -15,9 +15,9 @@ ALTER POLICY scheduler_moves ON runs
     USING (state IN ('queued', 'running')) WITH CHECK (state IN ('queued', 'running'));
 
 DROP TABLE approval_changes, approvals, workers, lanes;
-DROP FUNCTION note_approval_change, refuse_to_decide_again;
-DROP INDEX uq_runs_resumes, ix_runs_queued;
-ALTER TABLE runs DROP COLUMN resolutions, DROP COLUMN first_run_id, DROP COLUMN resumes, DROP COLUMN lane;
+DROP FUNCTION note_approval_change, refuse_to_decide_again, current_incarnation;
+DROP INDEX uq_runs_resumes, ix_runs_recovered, ix_runs_queued;
+ALTER TABLE runs DROP COLUMN resolutions, DROP COLUMN first_run_id, DROP COLUMN resumed_by, DROP COLUMN resumes, DROP COLUMN lane;
 CREATE INDEX ix_runs_queued ON runs (tenant_id, priority DESC, created_at, run_id)
     WHERE state = 'queued' AND NOT blocked;
 ALTER TABLE tenants DROP COLUMN retention, DROP COLUMN allow_self_approval, DROP COLUMN max_running;

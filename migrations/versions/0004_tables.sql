@@ -11,12 +11,15 @@ ALTER TABLE tenants
 ALTER TABLE runs
     ADD COLUMN lane text COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN resumes text COLLATE "C",
+    ADD COLUMN resumed_by text COLLATE "C",
     ADD COLUMN first_run_id text COLLATE "C",
     ADD COLUMN resolutions text;
 
 DROP INDEX ix_runs_queued;
 CREATE INDEX ix_runs_queued ON runs (tenant_id, lane, priority DESC, created_at, run_id)
     WHERE state = 'queued' AND NOT blocked;
+-- Runs that were lost, of which those that were lost too often only need to end.
+CREATE INDEX ix_runs_recovered ON runs (recoveries DESC) WHERE state = 'queued' AND recoveries > 0;
 -- A run is gone on from once.
 CREATE UNIQUE INDEX uq_runs_resumes ON runs (tenant_id, resumes) WHERE resumes IS NOT NULL;
 
@@ -79,24 +82,47 @@ CREATE INDEX ix_approvals_expiry ON approvals (expires_at) WHERE status = 'pendi
 CREATE INDEX ix_approvals_root ON approvals (tenant_id, root_run_id);
 CREATE INDEX ix_approvals_run ON approvals (tenant_id, run_id);
 
--- Each status that a question took. Ordered by xid like the events.
+-- Which cluster this database lies in. What counts transactions there counts them nowhere else: a dump that is restored
+-- elsewhere brings numbers that mean nothing.
+CREATE FUNCTION current_incarnation() RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
+    SELECT c.system_identifier FROM pg_control_system() AS c
+$$;
+
+-- Each status that a question took. Those of this incarnation are ordered by xid and change_id, like the events; those
+-- that a dump has brought are before all of them, ordered by change_id. xid is no smaller than that of an earlier change
+-- of the same question: whose transaction began before a question was put may close it.
 CREATE TABLE approval_changes (
     tenant_id text COLLATE "C" NOT NULL,
-    xid bigint NOT NULL DEFAULT (pg_current_xact_id()::text::bigint),
     change_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    incarnation bigint NOT NULL,
+    xid bigint NOT NULL,
     approval_id text COLLATE "C" NOT NULL,
     status text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
-    CONSTRAINT pk_approval_changes PRIMARY KEY (tenant_id, xid, change_id)
+    CONSTRAINT pk_approval_changes PRIMARY KEY (tenant_id, change_id)
 );
+CREATE INDEX ix_approval_changes_order ON approval_changes (tenant_id, incarnation, xid, change_id);
 -- To erase a question without reading all of its tenant's changes.
 CREATE INDEX ix_approval_changes_approval ON approval_changes (tenant_id, approval_id);
 
+-- Nobody misses a change that takes a greater xid than its own transaction's: while that runs, nothing is shown from its
+-- xid on, and so nothing from the greater one on.
 CREATE FUNCTION note_approval_change() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_incarnation bigint := current_incarnation();
+    v_xid bigint;
 BEGIN
-    INSERT INTO approval_changes (tenant_id, approval_id, status, at)
-    VALUES (NEW.tenant_id, NEW.approval_id, NEW.status, coalesce(NEW.decided_at, NEW.requested_at));
+    -- Apart (OFFSET 0): a few rows of one question, and not back from the tenant's last change.
+    SELECT max(c.xid) INTO v_xid FROM (
+        SELECT o.xid FROM approval_changes o
+        WHERE o.tenant_id = NEW.tenant_id AND o.approval_id = NEW.approval_id AND o.incarnation = v_incarnation
+        OFFSET 0
+    ) AS c;
+    INSERT INTO approval_changes (tenant_id, incarnation, xid, approval_id, status, at)
+    VALUES (NEW.tenant_id, v_incarnation, greatest(pg_current_xact_id()::text::bigint, v_xid), NEW.approval_id,
+        NEW.status, coalesce(NEW.decided_at, NEW.requested_at));
     RETURN NULL;
 END
 $$;
@@ -122,6 +148,8 @@ GRANT SELECT, INSERT ON approvals, approval_changes TO runwright_app;
 GRANT UPDATE (status, decided_at, decided_by, decision, decision_reason, arguments, edited_digest)
     ON approvals TO runwright_app;
 GRANT INSERT ON lanes TO runwright_app;
+REVOKE ALL ON FUNCTION current_incarnation FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION current_incarnation TO runwright_app, runwright_scheduler;
 
 GRANT SELECT (lane, resumes) ON runs TO runwright_scheduler;
 ALTER POLICY scheduler_moves ON runs
@@ -138,6 +166,6 @@ CREATE POLICY scheduler_closes ON approvals FOR UPDATE TO runwright_scheduler
     USING (status = 'pending') WITH CHECK (status = 'expired');
 GRANT INSERT ON approval_changes TO runwright_scheduler;
 CREATE POLICY scheduler_notes ON approval_changes FOR INSERT TO runwright_scheduler WITH CHECK (true);
-GRANT SELECT (tenant_id, approval_id, status) ON approval_changes TO runwright_scheduler;
+GRANT SELECT (tenant_id, approval_id, incarnation, xid, status) ON approval_changes TO runwright_scheduler;
 CREATE POLICY scheduler_reads ON approval_changes FOR SELECT TO runwright_scheduler USING (true);
 GRANT CREATE ON SCHEMA public TO runwright_scheduler;

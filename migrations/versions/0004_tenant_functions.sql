@@ -28,10 +28,11 @@ BEGIN
         arguments_digest, summary, reason, flagged, caller, subject, requested_at, expires_at)
     SELECT p_tenant, a.approval_id, p_run, coalesce(r.root_run_id, r.run_id), a.agent, a.tool, a.call_id, a.kind,
         a.dispatch, a.arguments_digest, a.summary, a.reason, a.flagged, r.caller, r.subject, p_at,
-        to_timestamp(a.expires_at)
+        CASE WHEN a.asked_at IS NULL THEN to_timestamp(a.expires_at)
+            ELSE p_at + make_interval(secs => a.expires_at - a.asked_at) END
     FROM json_to_recordset(p_asked::json) AS a (approval_id text, agent text, tool text, call_id text, kind text,
         dispatch integer, arguments_digest text, summary text, reason text, flagged boolean,
-        expires_at double precision)
+        expires_at double precision, asked_at double precision)
     JOIN runs r ON r.tenant_id = p_tenant AND r.run_id = p_run;
     PERFORM enqueue_deliveries(p_tenant, 'approval.requested', a.approval_id, p_run, p_at)
     FROM json_to_recordset(p_asked::json) AS a (approval_id text);
@@ -94,8 +95,10 @@ BEGIN
     IF p_resumes IS NOT NULL THEN
         -- Two that go on from one run come one after the other.
         PERFORM FROM sessions s WHERE s.tenant_id = p_tenant AND s.session_id = p_session FOR NO KEY UPDATE;
-        PERFORM FROM runs r WHERE r.tenant_id = p_tenant AND r.run_id = p_resumes FOR NO KEY UPDATE;
-        IF NOT FOUND OR EXISTS (SELECT FROM runs r WHERE r.tenant_id = p_tenant AND r.resumes = p_resumes) THEN
+        -- The mark outlives the run that goes on: what that has done is not done again when it was erased.
+        UPDATE runs r SET resumed_by = p_run
+        WHERE r.tenant_id = p_tenant AND r.run_id = p_resumes AND r.resumed_by IS NULL;
+        IF NOT FOUND THEN
             RETURN;
         END IF;
     END IF;

@@ -54,7 +54,9 @@ GRANT UPDATE (body, status, next_attempt_at, held_until, ended_at, last_status, 
     ON webhook_deliveries TO runwright_app;
 
 -- The scheduler sees when which notice is due, and neither where it goes nor what it says.
-GRANT SELECT (tenant_id, delivery_id, webhook_id, status, attempts, next_attempt_at, held_until, ended_at)
+GRANT SELECT (tenant_id, webhook_id) ON webhooks TO runwright_scheduler;
+CREATE POLICY scheduler_reads ON webhooks FOR SELECT TO runwright_scheduler USING (true);
+GRANT SELECT (tenant_id, delivery_id, webhook_id, status, attempts, created_at, next_attempt_at, held_until, ended_at)
     ON webhook_deliveries TO runwright_scheduler;
 GRANT UPDATE (attempts, next_attempt_at, held_until), DELETE ON webhook_deliveries TO runwright_scheduler;
 CREATE POLICY scheduler_reads ON webhook_deliveries FOR SELECT TO runwright_scheduler USING (true);

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from app.api import ApiConfig
+from app.ids import TenantId
+from app.service.approval_stream import seal_place
 from tests.api.harness import AS_STREAM, Service, SseFrame, eventually, read_frames, read_until, serve, stored, with_key
 from tests.api.questions import ask, decide, new_question, pointers, put_question, read, told
 
@@ -181,6 +183,17 @@ async def test_an_id_that_was_changed_is_refused(service: Service, live: httpx.A
     last = await now(service)
     changed = last[:-1] + ("A" if last[-1] != "A" else "B")
     response = await live.get(EVENTS, headers=AS_STREAM | {"Last-Event-ID": changed})
+    assert told(response) == (400, "unknown_event_id")
+
+
+async def test_an_id_of_a_database_that_was_restored_elsewhere_is_refused(
+    service: Service, live: httpx.AsyncClient
+) -> None:
+    tenant_id = TenantId(service.keys.tenant_id)
+    async with service.deps.store.begin(tenant_id) as tx:
+        incarnation, place, change_id = await tx.last_approval_change()
+    elsewhere = seal_place(service.deps.cursors, tenant_id, (incarnation + 1, place, change_id))
+    response = await live.get(EVENTS, headers=AS_STREAM | {"Last-Event-ID": elsewhere})
     assert told(response) == (400, "unknown_event_id")
 
 

@@ -258,6 +258,13 @@ async def test_a_body_that_is_no_json_is_refused(client: httpx.AsyncClient) -> N
     assert (response.status_code, response.json()["code"]) == (400, "invalid_json")
 
 
+async def test_a_test_has_nothing_to_choose(client: httpx.AsyncClient) -> None:
+    webhook_id = (await create(client))["id"]
+    response = await client.post(f"/webhooks/{webhook_id}/test", json={"x": 1})
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/x")
+    assert (await client.get(f"/webhooks/{webhook_id}/deliveries")).json()["items"] == []
+
+
 async def test_a_webhook_whose_receiver_is_gone_says_so_and_is_not_tested(service: Service, database: Database) -> None:
     created = await create(service.client)
     path = f"/webhooks/{created['id']}"

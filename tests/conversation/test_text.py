@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation import clean_json, replace_surrogates
+from app.conversation.text import text_digest
 
 _ANY_TEXT = st.text(alphabet=st.characters(categories=None))
 
@@ -45,3 +46,15 @@ def test_json_without_surrogates_stays(value: Any) -> None:
 
 def test_texts_are_cleaned_in_lists_in_objects_and_in_keys() -> None:
     assert clean_json({"\ud800": ["\ud800", {"a": "\udfff"}]}) == {"\ufffd": ["\ufffd", {"a": "\ufffd"}]}
+
+
+def test_a_digest_of_a_text_is_the_same_for_the_same_text_only() -> None:
+    assert text_digest("4111") == text_digest("4111") != text_digest("4112")
+
+
+def test_a_digest_with_a_key_is_not_found_by_trying_without_it() -> None:
+    assert text_digest("4111", key=b"a") not in {text_digest("4111"), text_digest("4111", key=b"b")}
+
+
+def test_a_text_that_can_not_be_encoded_has_a_digest_too() -> None:
+    assert len(text_digest("a\ud800")) == 16

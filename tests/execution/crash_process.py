@@ -23,7 +23,7 @@ from app.policy import ApprovalDecision, ApprovalRecord, Price, RetryConfig
 from app.ports.approvals import Deferred
 from app.ports.cancellation import CancellationToken
 from app.ports.desk import Approval, Swept
-from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, RunUpdate
+from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunUpdate
 from app.ports.sessions import Artifact
 from app.ports.tools import ToolContext, ToolFunction
 from app.providers import TaskRouter
@@ -145,7 +145,9 @@ class Process:
         await self.point()
         return claims
 
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def claim_ending(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
+    ) -> Sequence[Claim]:
         raise AssertionError("a life here is one claim")
 
     async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
@@ -187,7 +189,7 @@ class Process:
         await self.point()
         return await self.world.store.list_artifacts(claim)
 
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
         raise NotImplementedError("nobody's heart beats here")
 
     async def release(self, claim: Claim) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app import CancelledError, DeadlineConfig, Run, RunState
+from app.conversation.text import text_digest as digest
 from app.events import CallbackOverride, DeadlineExceeded, HookRefusal
-from app.execution.perform.asks import digest
 from app.ports.callbacks import CallbackPoint
 from app.testing import FakeClock
 from tests.execution.desk import every, kinds, log_text, one

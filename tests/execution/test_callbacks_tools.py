@@ -6,6 +6,7 @@ import pytest
 
 from app import BudgetLimits, ConcurrencyConfig, LoopConfig, RetryConfig, RunState
 from app.agents import Agent, SubAgent, ToolFailurePolicy
+from app.conversation.text import text_digest as digest
 from app.events import (
     AgentTransfer,
     ArtifactDelta,
@@ -16,7 +17,6 @@ from app.events import (
     ToolResult,
     ToolResultTruncated,
 )
-from app.execution.perform.asks import digest
 from app.policy import Effect
 from app.providers import ScriptedCall
 from tests.execution.desk import Office, every, kinds, one, pays, read_by_model

@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.conversation.text import text_digest as digest
 from app.events import DeadlineExceeded, GuardrailRedaction, GuardrailRefusal, ModelCall, ModelResponded, RunState
-from app.execution.perform.asks import digest
 from app.policy import DeadlineConfig
 from app.ports.hooks import GuardrailDecision, HookDecision, HookPoint
 from app.providers import ScriptedCall

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from app.conversation.text import text_digest as digest
 from app.events import (
     HookRefusal,
     HookRewrite,
@@ -16,7 +17,6 @@ from app.events import (
     TurnCleared,
     Warned,
 )
-from app.execution.perform.asks import digest
 from app.ports.hooks import HookDecision, HookPoint, HookSubject
 from app.providers import ScriptedCall
 from tests.execution.fakes import HookSays, Recorder, calls, make_tool, say

@@ -67,7 +67,9 @@ async def test_a_queued_run_that_is_cancelled_ends_while_every_slot_is_taken() -
 class SlowEnding(WatchedStore):
     """Takes its time over runs that only need to end."""
 
-    async def claim_ending(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def claim_ending(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
+    ) -> Sequence[Claim]:
         await asyncio.Event().wait()
         return ()
 
@@ -123,13 +125,30 @@ async def test_a_database_that_is_away_at_a_claim_is_asked_again() -> None:
         await until_ended(bench, run_id)
 
 
-async def test_a_run_that_could_not_be_loaded_waits_for_its_lease_to_lapse() -> None:
+async def test_a_run_that_could_not_be_loaded_is_loaded_when_the_store_is_back() -> None:
     bench = bench_for([say("Hello.")])
     run_id = await bench.submit()
     watched(bench).load_fails = AWAY
     async with at_work(bench) as (worker, running):
         await let_others_run()
-        assert (worker.active, running.done()) == (0, False)
+        assert (worker.active, running.done()) == (1, False)
+        watched(bench).load_fails = None
+        bench.clock.advance(1)
+        await until_ended(bench, run_id)
+    record = bench.store.record(run_id)
+    assert (record.state, record.recoveries) == (RunState.COMPLETED, 0)
+
+
+async def test_a_run_that_can_not_be_loaded_is_let_go_before_its_lease_lapses() -> None:
+    bench = bench_for([say("Hello.")])
+    run_id = await bench.submit()
+    watched(bench).load_fails = AWAY
+    watched(bench).renew_fails = AWAY
+    async with at_work(bench) as (worker, _):
+        await let_others_run()
+        bench.clock.advance(29.5)
+        await let_others_run()
+        assert worker.active == 0
     assert bench.store.record(run_id).state is RunState.RUNNING
 
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from app.events import CancellationRequested, RunState
-from app.ids import WorkerId
+from app.ids import RunId, WorkerId
 from app.ports.records import CancelWish
-from tests.execution.fakes import Stall, StreamingProvider, call, let_others_run, make_tool
+from tests.execution.fakes import Recorder, Stall, StreamingProvider, call, let_others_run, make_tool
 from tests.execution.support import Bench
 from tests.execution.workers import AWAY, at_work, bench_for, until_ended, watched
 
@@ -83,6 +83,34 @@ async def test_a_tool_that_runs_when_the_lease_is_lost_is_stopped_too() -> None:
         await bench.store.claim(WorkerId("worker-2"), limit=1, lease_seconds=30)
         await let_others_run()
     assert (stall.was_cut, bench.story(run_id).kinds[-1]) == (True, "tool_call")
+
+
+async def pay_late(*, extends: bool) -> tuple[Bench, Recorder, RunId]:
+    """A run whose second call is due just before its first lease ends, after two heartbeats."""
+    stall, paid = Stall(), Recorder()
+    tools = [make_tool("look", stall.as_tool), make_tool("pay", paid)]
+    bench = bench_for([call("look"), call("pay")], tools=tools)
+    watched(bench).extends = extends
+    run_id = await bench.submit()
+    async with at_work(bench) as (worker, _):
+        await stall.reached.wait()
+        await beat(bench)
+        await beat(bench)
+        await beat(bench, 9.9)
+        assert (worker.active, stall.was_cut, bench.sink.lost) == (1, False, [])
+        stall.go_on.set()
+        await let_others_run()
+    return bench, paid, run_id
+
+
+async def test_a_lease_that_was_not_extended_is_held_and_ends_when_it_would_have_ended() -> None:
+    bench, paid, run_id = await pay_late(extends=False)
+    assert (paid.calls, bench.sink.lost) == ([], [run_id])
+
+
+async def test_a_lease_that_was_extended_does_not_end_then() -> None:
+    bench, paid, _ = await pay_late(extends=True)
+    assert (len(paid.calls), bench.sink.lost) == (1, [])
 
 
 async def test_a_cancel_is_seen_by_the_heartbeat() -> None:

@@ -9,7 +9,7 @@ from app.errors import StoreUnavailable
 from app.execution.worker import Worker, WorkerConfig
 from app.ids import RunId, WorkerId
 from app.ports.model import ModelProvider
-from app.ports.records import CancelWish, Claim, LoadedRun
+from app.ports.records import Claim, LoadedRun, Renewal
 from app.ports.tools import Tool
 from app.providers import ScriptedStep
 from app.testing import FakeClock
@@ -28,24 +28,30 @@ class WatchedStore(RecordingStore):
         self.claim_fails: Exception | None = None
         self.load_fails: Exception | None = None
         self.renew_fails: Exception | None = None
+        self.extends = True
         self.release_fails: Exception | None = None
 
-    async def claim(self, worker_id: WorkerId, *, limit: int, lease_seconds: float) -> Sequence[Claim]:
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
         self.limits.append(limit)
         self.on_claim()
         if self.claim_fails is not None:
             raise self.claim_fails
-        return await super().claim(worker_id, limit=limit, lease_seconds=lease_seconds)
+        return await super().claim(worker_id, limit=limit, lease_seconds=lease_seconds, has=has)
 
     async def load(self, claim: Claim) -> LoadedRun:
         if self.load_fails is not None:
             raise self.load_fails
         return await super().load(claim)
 
-    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, CancelWish | None]:
+    async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
         if self.renew_fails is not None:
             raise self.renew_fails
         self.renewals += 1
+        if not self.extends:
+            # As Postgres tells of rows that somebody else has locked.
+            return {claim.run_id: Renewal(wish=None, extended=False) for claim in claims}
         return await super().renew(claims, lease_seconds=lease_seconds)
 
     async def release(self, claim: Claim) -> None:

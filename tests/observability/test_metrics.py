@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,15 @@ def make_busy_metrics() -> Metrics:
     metrics.watch_tool_threads(lambda: 4)
     metrics.watch_engine({"requests_waiting": lambda: 3, "store_bytes": lambda: 1024})
     return metrics
+
+
+def test_what_the_deployment_waits_for_is_told_with_the_age_of_the_oldest() -> None:
+    waits = replace(SNAPSHOT, approvals_pending=2, oldest_approval_seconds=60, notices_waiting=3)
+    figures = read_figures(Metrics(), replace(waits, oldest_notice_seconds=90))
+    assert figures["runwright_approvals_pending"] == 2
+    assert figures["runwright_approvals_oldest_age_seconds"] == 60
+    assert figures["runwright_webhook_notices_waiting"] == 3
+    assert figures["runwright_webhook_notices_oldest_age_seconds"] == 90
 
 
 def test_everything_that_was_told_is_counted_once() -> None:

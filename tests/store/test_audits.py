@@ -19,7 +19,8 @@ from app.store.database import Database, DatabaseConfig
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import new_run, question, submit, terminated, update, warned
+from tests.store.outbox import add_webhook, send_test
+from tests.store.support import new_run, query, question, submit, terminated, update, warned
 
 TENANT = TenantId("ten_a")
 
@@ -55,6 +56,7 @@ VIOLATIONS = {
     "no run was granted more calls than people have approved": "UPDATE events SET kind = 'approval_granted'"
     " WHERE run_id = 'run_answered' AND seq < 3",
     "readers were told of the status of every question": "DELETE FROM approval_changes WHERE status = 'approved'",
+    "a notice that waits is of a webhook that is there, or is dropped when it is taken": "DELETE FROM webhooks",
     "a run that was gone on from has ended": "UPDATE runs SET resumes = 'run_running' WHERE run_id = 'run_queued'",
 }
 
@@ -71,10 +73,12 @@ MORE_VIOLATIONS = [
 
 @pytest.fixture
 async def runs(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
-    """One run that waits, one that runs and has a child with an open question, one that has ended, a session with a run
-    whose turn it is and one that is blocked, a run that waits for people, one whose question was answered, and one that
-    goes on from it."""
+    """A notice that has waited for long. A run that waits, one that runs and has a child with an open question, one
+    that has ended, a session with a run whose turn it is and one that is blocked, a run that waits for people, one
+    whose question was answered, and one that goes on from it."""
     work = PostgresWorkStore(empty_database, SystemClock())
+    await send_test(empty_database, await add_webhook(empty_database, TENANT))
+    await query(empty_urls.superuser_url, "UPDATE webhook_deliveries SET next_attempt_at = now() - interval '1 hour'")
     await submit(empty_database, new_run(TENANT, run_id="run_ended"))
     [ended] = await work.claim(WorkerId("w"), limit=1, lease_seconds=60)
     await work.append_if_owner(ended, [terminated()], update(RunState.COMPLETED))
@@ -156,6 +160,13 @@ async def test_each_half_of_an_audit_can_fail(
 ) -> None:
     await plant(runs.superuser_url, f"UPDATE runs SET {change} WHERE run_id = '{run_id}'")
     assert sentence in await audit(connection)
+
+
+async def test_a_notice_that_came_as_its_webhook_went_is_no_alarm(
+    runs: DatabaseUrls, connection: AsyncConnection
+) -> None:
+    await plant(runs.superuser_url, "UPDATE webhook_deliveries SET next_attempt_at = now(); DELETE FROM webhooks")
+    assert await audit(connection) == {}
 
 
 async def test_an_audit_as_the_service_is_refused_because_it_would_see_nothing(

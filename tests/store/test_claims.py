@@ -273,9 +273,15 @@ async def test_a_claim_looks_for_runs_along_the_index_of_the_queue(loaded: async
 
 
 async def test_a_look_for_runs_to_end_stops_at_the_present(loaded: asyncpg.Connection) -> None:
-    plan, _ = await plans_of(loaded, "claim_ending_runs")
+    plan, *_ = await plans_of(loaded, "claim_ending_runs")
     assert "Index Scan using ix_runs_ending" in plan
     assert "Index Cond: (LEAST(cancel_requested_at, deadline_at) <=" in plan
+
+
+async def test_a_look_for_runs_that_were_lost_too_often_reads_only_those(loaded: asyncpg.Connection) -> None:
+    _, plan, _ = await plans_of(loaded, "claim_ending_runs")
+    assert "Index Scan using ix_runs_recovered" in plan
+    assert "Index Cond: ((recoveries > 0) AND (recoveries > $3))" in plan
 
 
 async def test_claims_and_sweeps_read_no_table_of_runs_from_end_to_end(
@@ -286,7 +292,7 @@ async def test_claims_and_sweeps_read_no_table_of_runs_from_end_to_end(
     for _ in range(3):
         assert len(await take(work, 16)) == 16
         await work.claim(WORKER, limit=1, lease_seconds=60, has=frozenset({"x"}))
-        await work.claim_ending(WORKER, limit=1, lease_seconds=60)
+        await work.claim_ending(WORKER, limit=1, lease_seconds=60, max_recoveries=3)
         await work.sweep_waiting()
     assert await sequential_scans(loaded, empty_database) == before
 

@@ -5,13 +5,16 @@ import pytest
 from app.events import RunState
 from app.execution.system import SystemClock
 from app.ids import SessionId, TenantId, WorkerId
+from app.ports.records import CancelWish
 from app.ports.sessions import NewSession
 from app.store.database import Database, DatabaseConfig
 from app.store.gauges import PostgresGauges
 from app.store.tenant import PostgresTenantStore
+from app.store.webhooks import PostgresOutbox
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import PAST, new_run, query, question, submit, terminated, update, warned
+from tests.store.outbox import add_webhook, send_test, send_tests, take
+from tests.store.support import FUTURE, PAST, new_run, query, question, read, submit, terminated, update, warned
 
 TENANTS = [TenantId("ten_a"), TenantId("ten_b")]
 
@@ -98,6 +101,42 @@ async def test_a_run_that_runs_or_waits_for_its_session_is_not_unclaimable(empty
     assert (await PostgresGauges(empty_database).snapshot()).unclaimable == 0
 
 
+async def test_a_run_that_only_needs_to_end_is_any_workers(empty_database: Database) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    needs = frozenset({"model:gone"})
+    late, cancelled, waiting = [
+        await submit(empty_database, new_run(TENANTS[0], needs=needs, deadline_at=at)) for at in (PAST, None, FUTURE)
+    ]
+    async with PostgresTenantStore(empty_database).begin(TENANTS[0]) as tx:
+        await tx.request_cancel(cancelled.run_id, CancelWish(reason=None, requested_by=None))
+    await work.hello(WorkerId("w"), frozenset())
+    unclaimable = (await PostgresGauges(empty_database).snapshot()).unclaimable
+    ending = await work.claim_ending(WorkerId("w"), limit=9, lease_seconds=60)
+    assert unclaimable == 1
+    assert {claim.run_id for claim in ending} == {late.run_id, cancelled.run_id}
+    assert (await read(empty_database, TENANTS[0], waiting.run_id)).state is RunState.QUEUED
+
+
+async def test_notices_that_have_not_arrived_are_counted_and_the_oldest_is_told(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    first, second = [await add_webhook(empty_database, tenant) for tenant in TENANTS]
+    await send_tests(empty_database, first, 2)
+    [arrived, late] = await take(empty_database)
+    outbox = PostgresOutbox(empty_database)
+    await outbox.delivered(arrived, status=200)
+    await outbox.failed(late, status=500, error="status", retry_in_seconds=600)
+    await send_test(empty_database, second)
+    await query(
+        empty_urls.superuser_url,
+        "UPDATE webhook_deliveries SET created_at = now() - CASE status WHEN 'pending' THEN interval '1 hour'"
+        " ELSE interval '1 day' END",
+    )
+    snapshot = await PostgresGauges(empty_database).snapshot()
+    assert snapshot.notices_waiting == 2
+    assert snapshot.oldest_notice_seconds == pytest.approx(3600, abs=30)
+
+
 async def test_open_questions_of_all_tenants_are_counted_and_the_oldest_is_told(
     empty_urls: DatabaseUrls, empty_database: Database
 ) -> None:
@@ -117,9 +156,10 @@ async def test_open_questions_of_all_tenants_are_counted_and_the_oldest_is_told(
     assert snapshot.oldest_approval_seconds == pytest.approx(3600, abs=30)
 
 
-async def test_without_an_open_question_nothing_waits(empty_database: Database) -> None:
+async def test_in_an_empty_deployment_nothing_waits(empty_database: Database) -> None:
     snapshot = await PostgresGauges(empty_database).snapshot()
     assert (snapshot.unclaimable, snapshot.approvals_pending, snapshot.oldest_approval_seconds) == (0, 0, 0)
+    assert (snapshot.notices_waiting, snapshot.oldest_notice_seconds) == (0, 0)
 
 
 async def test_a_database_that_is_away_says_so(shared_urls: DatabaseUrls) -> None:

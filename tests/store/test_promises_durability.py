@@ -13,6 +13,7 @@ from app.store.feed import PostgresFeed
 from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
+from app.wiring.schema import open_server
 from tests.conftest import DatabaseUrls
 from tests.store.support import new_run, query, question, read, submit, update, warned
 from tests.store.test_retention import locked
@@ -21,6 +22,7 @@ TENANT = TenantId("ten_a")
 WORKER = WorkerId("w")
 # They have a row for each key, set of names and process.
 OF_THE_DEPLOYMENT = {"keys", "lanes", "workers"}
+IDLE = "SELECT setting::float8 / 1000 AS seconds FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
 LOCK_RUN = "SELECT FROM runs WHERE run_id = $1 FOR UPDATE"
 
 
@@ -43,10 +45,22 @@ async def test_events_are_partitioned_by_the_day_of_their_run_which_is_part_of_t
 async def test_who_is_paused_in_a_transaction_holds_its_rows_for_less_than_a_third_of_the_default_lease(
     shared_database: Database,
 ) -> None:
-    [row] = await shared_database.fetch(
-        "SELECT setting::float8 / 1000 AS seconds FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
-    )
+    [row] = await shared_database.fetch(IDLE)
     assert 0 < row["seconds"] < Settings.model_fields["lease_seconds"].default / 3
+
+
+@pytest.mark.parametrize(("lease_seconds", "expected"), [(1.0, 0.3), (6.0, 1.8), (30.0, 9.0), (3600.0, 9.0)])
+async def test_with_any_lease_the_database_ends_what_is_paused_in_time(
+    shared_urls: DatabaseUrls, monkeypatch: pytest.MonkeyPatch, lease_seconds: float, expected: float
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", shared_urls.app_url)
+    monkeypatch.setenv("RUNWRIGHT_LEASE_SECONDS", str(lease_seconds))
+    settings = Settings.load()
+    async with open_server(settings) as config:
+        database = Database(config)
+        [row] = await database.fetch(IDLE)
+        await database.close()
+    assert row["seconds"] == pytest.approx(expected)
 
 
 async def test_a_lapsed_run_that_somebody_holds_keeps_no_other_one_from_the_queue(
@@ -73,7 +87,22 @@ async def test_a_lease_whose_row_somebody_holds_costs_a_worker_none_of_its_lease
     left = await query(
         empty_urls.superuser_url, "SELECT run_id FROM runs WHERE lease_expires_at > now() + interval '5 min'"
     )
-    assert (set(renewed), [row["run_id"] for row in left]) == ({held.run_id, other.run_id}, [other.run_id])
+    assert {run_id: told.extended for run_id, told in renewed.items()} == {held.run_id: False, other.run_id: True}
+    assert [row["run_id"] for row in left] == [other.run_id]
+
+
+async def test_a_run_below_another_is_extended_as_its_root_is(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    await submit(empty_database, new_run(TENANT))
+    [root] = await work.claim(WORKER, limit=1, lease_seconds=60)
+    below = (await work.adopt(root, new_run(TENANT, parent_run_id=root.run_id))).claim
+    async with locked(empty_urls.superuser_url, LOCK_RUN, root.run_id):
+        stuck = await work.renew([root, below], lease_seconds=600)
+    async with locked(empty_urls.superuser_url, LOCK_RUN, below.run_id):
+        free = await work.renew([root, below], lease_seconds=600)
+    assert [told.extended for told in (*stuck.values(), *free.values())] == [False, False, True, True]
 
 
 async def test_a_claim_passes_a_run_that_somebody_holds(empty_urls: DatabaseUrls, empty_database: Database) -> None:
@@ -82,6 +111,17 @@ async def test_a_claim_passes_a_run_that_somebody_holds(empty_urls: DatabaseUrls
     async with locked(empty_urls.superuser_url, LOCK_RUN, held.run_id):
         taken = await work.claim(WORKER, limit=2, lease_seconds=60)
     assert [claim.run_id for claim in taken] == [other.run_id]
+
+
+async def test_a_tenant_all_of_whose_runs_somebody_holds_stops_no_other_one(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    await submit(empty_database, new_run(TENANT))
+    free = await submit(empty_database, new_run(TenantId("ten_b")))
+    async with locked(empty_urls.superuser_url, "SELECT FROM runs WHERE tenant_id = $1 FOR UPDATE", TENANT):
+        taken = await work.claim(WORKER, limit=1, lease_seconds=60)
+    assert [claim.run_id for claim in taken] == [free.run_id]
 
 
 async def test_not_even_a_superuser_answers_a_question_again(

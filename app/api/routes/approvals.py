@@ -19,7 +19,7 @@ from app.errors import NotAcceptable
 from app.ids import ApprovalId, RunId
 from app.ports.desk import Approval, ApprovalFilter, ApprovalStatus
 from app.service import approvals
-from app.service.approval_stream import follow_approvals, open_place
+from app.service.approval_stream import find_place, follow_approvals
 from app.service.cursors import Listing
 
 router: Final = APIRouter(tags=["approvals"])
@@ -110,11 +110,8 @@ async def follow_tenants_approvals(request: Request, deps: Deps, caller: Approva
     statuses = _statuses(query)
     # The header wins: an EventSource that reconnects keeps its URL.
     text = request.headers.get("last-event-id") or one_value(query, "after")
-    if text is None:
-        async with deps.store.begin(caller.tenant_id) as tx:
-            after = await tx.last_approval_change()
-    else:
-        after = open_place(deps.cursors, caller.tenant_id, text)
+    async with deps.store.begin(caller.tenant_id) as tx:
+        after = await find_place(tx, deps.cursors, caller.tenant_id, text)
     frames = follow_approvals(
         deps.reading,
         caller.tenant_id,

@@ -161,8 +161,8 @@ async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader)
     operation_id="eraseRun",
     summary="Erase a run",
     description="With it go the runs that it started, their events, their approvals, and what they left in its "
-    "session's history. Refused while it has not ended, or one that goes on from it; a run that another one started "
-    "goes with that.",
+    "session's history. Refused while it has not ended, or one that goes on from it, or a later one of its session; a "
+    "run that another one started goes with that.",
     status_code=204,
     responses=documents.answers({204: documents.answer("It is gone")}, 404, 409),
 )

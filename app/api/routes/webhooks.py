@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.api import documents
-from app.api.bodies import parse, read_body
+from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import Deps, RunsWriter
 from app.api.negotiation import idempotency_key, limit_of, one_value, read_query
 from app.api.schemas.common import page
@@ -16,6 +16,7 @@ from app.api.schemas.webhooks import (
     CreateWebhook,
     DeliveryPage,
     DeliveryView,
+    TestWebhook,
     WebhookPage,
     WebhookView,
     view_created,
@@ -139,10 +140,14 @@ async def delete_webhook(webhook_id: str, request: Request, deps: Deps, caller: 
     summary="Send a webhook a notice of nothing",
     description="`webhook.test`, through the same outbox. What became of it is read among the deliveries.",
     status_code=202,
-    responses=documents.answers({202: documents.answer("The notice, which waits", DeliveryView)}, 404, 409),
+    responses=documents.answers(
+        {202: documents.answer("The notice, which waits", DeliveryView)}, 400, 404, 409, 413, 415
+    ),
+    openapi_extra={"requestBody": documents.body(TestWebhook, required=False, example={})},
 )
 async def test_webhook(webhook_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
     read_query(request)
+    parse(TestWebhook, await read_optional_body(request))
     async with deps.store.begin(caller.tenant_id) as tx:
         delivery = await webhooks.test(tx, webhook_id, ids=deps.ids)
     return JSONResponse(view_delivery(delivery).model_dump(mode="json"), status_code=202)

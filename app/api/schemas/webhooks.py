@@ -18,6 +18,10 @@ def _refuse_twice(events: list[WebhookEvent]) -> list[WebhookEvent]:
     return events
 
 
+class TestWebhook(Wire):
+    """Nothing: there is nothing to choose."""
+
+
 class CreateWebhook(Wire):
     """Where to send notices, and of what."""
 

@@ -64,7 +64,9 @@ async def ask_approval(context: DriveContext, planned: Plan, command: AskApprova
         left = max(0.0, record.expires_at - context.runtime.clock.now())
         bounds.append(Bound(cut=Cut.STEP, seconds=left))
     try:
-        answer = await context.racetrack.race(hold(context, partial(_answer, gate, record)), bounds)
+        answer = await context.racetrack.race(
+            hold(context.runtime, context.lease, partial(_answer, gate, record)), bounds
+        )
     except (ConfigurationError, LeaseLost):
         raise
     except Exception as error:  # noqa: BLE001 - a gate that fails grants nothing

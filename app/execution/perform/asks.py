@@ -1,7 +1,6 @@
 """Asking hooks and guardrails. They fail closed: a check that did not run is not a check that passed."""
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,11 +36,6 @@ class Answer:
     events: tuple[AnyEvent, ...] = ()
     stops: bool = False
     approval: str | None = None
-
-
-def digest(text: str) -> str:
-    """What is logged of a text that a check changed: the first 16 hex digits of its SHA-256."""
-    return hashlib.sha256(replace_surrogates(text).encode()).hexdigest()[:16]
 
 
 async def ask_hooks(
@@ -118,8 +112,8 @@ async def ask_guardrails(
             event = GuardrailRedaction(
                 guardrail=guardrail.name,
                 subject=subject,
-                before=digest(answer.content),
-                after=digest(after),
+                before=context.runtime.digest_text(answer.content),
+                after=context.runtime.digest_text(after),
                 iteration=context.journal.state.iteration,
                 author=context.agent.name,
             )
@@ -223,8 +217,8 @@ def _rewritten(context: DriveContext, answer: Answer, hook: str, point: HookPoin
     event = HookRewrite(
         hook=hook,
         point=point.value,
-        before=digest(answer.content),
-        after=digest(after),
+        before=context.runtime.digest_text(answer.content),
+        after=context.runtime.digest_text(after),
         iteration=context.journal.state.iteration,
         author=context.agent.name,
     )

@@ -24,7 +24,6 @@ from app.events import (
     WorkOrphaned,
 )
 from app.events.body import Actions
-from app.execution.perform.asks import digest
 from app.execution.perform.cast import NamedCallback
 from app.execution.perform.context import DriveContext
 from app.execution.perform.shared_state import SharedState
@@ -188,8 +187,8 @@ def override(
     return CallbackOverride(
         callback=replace_surrogates(said.callback),
         point=point.value,
-        before=None if before is None else digest(before),
-        after=digest(after),
+        before=None if before is None else context.runtime.digest_text(before),
+        after=context.runtime.digest_text(after),
         iteration=iteration,
         author=context.agent.name,
     )

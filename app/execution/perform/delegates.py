@@ -74,7 +74,9 @@ async def _bring_home(
 
 async def _adopt(context: DriveContext, agent: Agent, call: ToolCall, child_run_id: RunId) -> Adopted:
     new_run = _new_run(context, agent, call, child_run_id)
-    return await hold(context, partial(context.runtime.store.adopt, context.lease.claim, new_run))
+    return await hold(
+        context.runtime, context.lease, partial(context.runtime.store.adopt, context.lease.claim, new_run)
+    )
 
 
 async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_with: str | None = None) -> State:
@@ -89,7 +91,7 @@ async def _drive(context: DriveContext, adopted: Adopted, agent: Agent, *, end_w
         state={key: value for key, value in context.shared_values().items() if not key.startswith("temp:")},
     )
     try:
-        return await hold(context, partial(context.drive, context.runtime, lease, context.drain, start))
+        return await context.drive(context.runtime, lease, context.drain, start)
     finally:
         context.lease.let_go(lease)
 

@@ -9,7 +9,7 @@ from app.execution.memory_sessions import InMemorySessions
 from app.execution.system import SystemClock
 from app.ids import ApprovalId, SessionId, TenantId, WorkerId
 from app.ports.desk import Approval, ApprovalStatus, Decided, NewApproval
-from app.ports.records import CancelWish, Claim, NewRun, RunRecord
+from app.ports.records import CancelWish, Claim, NewRun, Renewal, RunRecord
 from app.ports.sessions import NewSession, SessionRecord
 from app.ports.store import WorkStore
 from app.store.database import Database
@@ -17,6 +17,9 @@ from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
 from tests.store.support import new_run, question, read, submit, update, warned
+
+# What a renewal answers of a claim that holds and was extended.
+HELD = Renewal(wish=None, extended=True)
 
 
 class Log(Protocol):

@@ -11,9 +11,9 @@ from app.conversation import Usage
 from app.errors import LeaseLost
 from app.events import RunState
 from app.ids import RunId, SessionId
-from app.ports.records import Adopted, CancelWish, Claim, NewRun
+from app.ports.records import Adopted, CancelWish, Claim, NewRun, Renewal
 from app.ports.sessions import NewSession
-from tests.store.conformance.logs import OTHER, TENANT_A, TENANT_B, WORKER, Log, ask_and_suspend, claim
+from tests.store.conformance.logs import HELD, OTHER, TENANT_A, TENANT_B, WORKER, Log, ask_and_suspend, claim
 from tests.store.support import AGENT, new_run, terminated, update, warned
 
 BOSS = Agent(name="boss", instructions="Delegate.", sub_agents=(SubAgent(agent="clerk", mode=SubAgentMode.TOOL),))
@@ -261,7 +261,7 @@ async def test_renewing_tells_of_a_child_and_gives_it_no_lease(log: Log) -> None
     root = await claim_root(log)
     adopted = await adopt(log, root)
     renewed = await log.store.renew([root, adopted.claim], lease_seconds=0.0)
-    assert renewed == {root.run_id: None, adopted.claim.run_id: None}
+    assert renewed == {root.run_id: HELD, adopted.claim.run_id: HELD}
     assert await log.store.requeue_expired() == 1
 
 
@@ -269,7 +269,7 @@ async def test_a_child_is_lost_with_its_root(log: Log) -> None:
     root = await claim_root(log)
     adopted = await adopt(log, root)
     held = await lapse(log, root)
-    assert await log.store.renew([held, adopted.claim], lease_seconds=60) == {root.run_id: None}
+    assert await log.store.renew([held, adopted.claim], lease_seconds=60) == {root.run_id: HELD}
 
 
 async def test_a_cancel_of_a_child_reaches_it_and_not_its_root(log: Log) -> None:
@@ -279,7 +279,8 @@ async def test_a_cancel_of_a_child_reaches_it_and_not_its_root(log: Log) -> None
     asked = await log.request_cancel(child, WISH)
     assert asked is not None
     assert (asked.state, asked.cancel_reason) == (RunState.RUNNING, "enough")
-    assert await log.store.renew([root, adopted.claim], lease_seconds=60) == {root.run_id: None, child.run_id: WISH}
+    told = {root.run_id: HELD, child.run_id: Renewal(wish=WISH, extended=True)}
+    assert await log.store.renew([root, adopted.claim], lease_seconds=60) == told
     assert (await log.store.load(adopted.claim)).cancel == WISH
 
 

@@ -11,8 +11,8 @@ from app.conversation import Message, Role, Usage, UsageSource
 from app.errors import LeaseLost
 from app.events import RunState
 from app.ids import WorkerId
-from app.ports.records import CancelWish, Claim, NewRun, RunContextInput
-from tests.store.conformance.logs import OTHER, TENANT_A, TENANT_B, WORKER, Log, claim, submit_and_claim
+from app.ports.records import CancelWish, Claim, NewRun, Renewal, RunContextInput
+from tests.store.conformance.logs import HELD, OTHER, TENANT_A, TENANT_B, WORKER, Log, claim, submit_and_claim
 from tests.store.support import AGENT, NUL, new_run, terminated, update, warned
 
 WISH = CancelWish(reason="enough", requested_by="ada")
@@ -337,7 +337,7 @@ async def test_sweeps_at_once_count_one_recovery(log: Log) -> None:
 
 async def test_a_renewed_lease_does_not_lapse(log: Log) -> None:
     run, claimed = await submit_and_claim(log, lease_seconds=0.0)
-    assert await log.store.renew([claimed], lease_seconds=60) == {run.run_id: None}
+    assert await log.store.renew([claimed], lease_seconds=60) == {run.run_id: HELD}
     assert await log.store.requeue_expired() == 0
 
 
@@ -346,7 +346,7 @@ async def test_renewing_tells_which_claims_are_lost(log: Log) -> None:
     kept_run = new_run(TENANT_B)
     await log.submit(kept_run)
     kept = await claim(log)
-    assert await log.store.renew([stale, kept], lease_seconds=60) == {kept_run.run_id: None}
+    assert await log.store.renew([stale, kept], lease_seconds=60) == {kept_run.run_id: HELD}
 
 
 async def test_renewing_nothing_answers_nothing(log: Log) -> None:
@@ -359,7 +359,8 @@ async def test_renewing_nothing_answers_nothing(log: Log) -> None:
 async def test_a_cancel_reaches_the_holder_at_its_next_renewal(log: Log) -> None:
     run, claimed = await submit_and_claim(log)
     await log.request_cancel(run, CancelWish(reason=NUL, requested_by=NUL))
-    assert await log.store.renew([claimed], lease_seconds=60) == {run.run_id: CancelWish(reason=NUL, requested_by=NUL)}
+    told = Renewal(wish=CancelWish(reason=NUL, requested_by=NUL), extended=True)
+    assert await log.store.renew([claimed], lease_seconds=60) == {run.run_id: told}
 
 
 async def test_a_cancel_of_a_queued_run_waits_for_whoever_claims_it(log: Log) -> None:
