@@ -55,7 +55,7 @@ class LlamaContext:
     """A shared cache over one model's weights."""
 
     def __init__(self, library: Library, weights: Weights, size: ContextSize) -> None:
-        """Raises ConfigurationError ``model_load_failed``."""
+        """Raises ConfigurationError ``model_load_failed``, ``flash_attention_unavailable``."""
         if not 1 <= size.sequences <= MOST_SEQUENCES:
             raise ConfigurationError(f"a context has 1 to {MOST_SEQUENCES} sequences, not {size.sequences}")
         native = self.native = library.native
@@ -80,9 +80,10 @@ class LlamaContext:
             raise ConfigurationError(
                 f"llama.cpp can't make a context of {size.cells} tokens: {reason}", code="model_load_failed"
             )
+        self._closed = False
+        self._require_flash_attention(library)
         self.cells = min(size.cells, int(native.llama_n_ctx(self._context)))
         self._memory = native.llama_get_memory(self._context)
-        self._closed = False
 
     def _parameters(self, size: ContextSize) -> Any:
         parameters = self.native.llama_context_default_params()
@@ -102,6 +103,16 @@ class LlamaContext:
         parameters.abort_callback_data = ctypes.cast(self._stop_byte, ctypes.c_void_p)
         return parameters
 
+    def _require_flash_attention(self, library: Library) -> None:
+        """Without it a call is several times slower with every cell that is in use; some models switch it off."""
+        told = library.flash_attention()
+        if told is not None and told != "enabled":
+            self.close()
+            raise ConfigurationError(
+                f"this model's attention is {told} where it has to be flash attention: {library.recent_lines()}",
+                code="flash_attention_unavailable",
+            )
+
     def decode(self, pieces: Sequence[Piece]) -> Decoded:
         """Appends tokens to sequences; unless the answer is ``DONE``, none of them was appended.
 
@@ -112,21 +123,27 @@ class LlamaContext:
             raise RuntimeError(f"a batch has 1 to {self.batch_tokens} tokens, not {count}")
         for piece in pieces:
             self._require_sequence(piece.sequence)
-            if piece.start != self.length(piece.sequence):
-                raise RuntimeError(f"sequence {piece.sequence} goes on at {self.length(piece.sequence)}")
+            length = self.length(piece.sequence)
+            if piece.start != length:
+                raise RuntimeError(f"sequence {piece.sequence} goes on at {length}")
         if len({piece.sequence for piece in pieces}) != len(pieces):
             raise RuntimeError("a sequence stands twice in a batch")
-        self._outputs = self._batch.fill(pieces)
-        self._rows = None
+        outputs = self._batch.fill(pieces)
+        # Until it is done there are none: what lies there is of no call.
+        self._outputs, self._rows = [], None
         outcome = self.native.llama_decode(self._context, self._batch.structure)
         if outcome == _NO_ROOM:
             return Decoded.NO_ROOM
-        if outcome not in (_DONE, _ABORTED):
+        if outcome == _ABORTED:
+            return Decoded.ABORTED
+        if outcome != _DONE:
             raise RuntimeError(f"llama_decode failed with {outcome}")
-        return Decoded.DONE if outcome == _DONE else Decoded.ABORTED
+        self._outputs = outputs
+        return Decoded.DONE
 
     def length(self, sequence: int) -> int:
         """The position after the last token that the sequence holds."""
+        self._require_sequence(sequence)
         return int(self.native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def copy(self, source: int, target: int, start: int, end: int) -> None:

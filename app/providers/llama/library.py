@@ -6,6 +6,7 @@ and errors, one text each.
 
 import ctypes
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,9 +16,12 @@ from typing import Any, Final
 
 LogListener = Callable[[str], None]
 
+_INFO: Final = 2
 _WARNING: Final = 3
 _ERROR: Final = 4
 _RECENT_LINES: Final = 8
+# llama.cpp has no call that tells it; it says so of each context that it makes.
+_FLASH_ATTENTION: Final = re.compile(r"\bflash_attn\s*=\s*(\w+)")
 
 
 class Library:
@@ -31,6 +35,7 @@ class Library:
         self.native: Any = import_module("llama_cpp.llama_cpp")
         self.version = version("llama-cpp-python")
         self._recent: deque[str] = deque(maxlen=_RECENT_LINES)
+        self._flash_attention: str | None = None
         # C keeps the pointer for as long as the process lives, so the callback has to live as long.
         self._callback = self.native.llama_log_callback(self._take_line)
         self.native.llama_log_set(self._callback, ctypes.c_void_p(0))
@@ -38,12 +43,20 @@ class Library:
 
     def forget_lines(self) -> None:
         self._recent.clear()
+        self._flash_attention = None
 
     def recent_lines(self) -> str:
         """The last warnings and errors in one line: the reason of a load that failed."""
         return "; ".join(self._recent)
 
+    def flash_attention(self) -> str | None:
+        """What llama.cpp said about it of the context that it made last: ``enabled``, or something else."""
+        return self._flash_attention
+
     def _take_line(self, level: int, text: bytes, _: object) -> None:
+        if level == _INFO and b"flash_attn" in text:
+            found = _FLASH_ATTENTION.search(text.decode("utf-8", errors="replace"))
+            self._flash_attention = found[1] if found else self._flash_attention
         if level not in (_WARNING, _ERROR):
             return
         line = text.decode("utf-8", errors="replace").strip()

@@ -63,7 +63,7 @@ class LlamaProvider:
 
         Raises ConfigurationError: ``model_file_missing``, ``model_file_unreadable``, ``model_file_damaged``,
         ``model_unsupported``, ``chat_template_unsupported``, ``context_too_long``, ``model_too_large``,
-        ``model_load_failed``.
+        ``model_load_failed``, ``flash_attention_unavailable``.
         """
         if self._closed:
             raise model_closed()

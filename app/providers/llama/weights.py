@@ -5,6 +5,7 @@ that are inside C at that moment; a call that comes later raises ProviderError i
 """
 
 import ctypes
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,13 @@ from app.providers.llama.library import Library
 
 _CONTROL: Final = 8
 _USER_DEFINED: Final = 16
+_MOST_TEXT_BYTES: Final = 2**28
+_BYTE_PAIRS: Final = 2
+# Some tokenizers read words by a regular expression that calls itself for each character: from about 20,000 equal ones
+# on the stack ends, and with it the process. A tenth of that is longer than any word.
+_LONGEST_RUN_BYTES: Final = 2048
+# Looked for at the beginning of a word only: once for each byte of it would take the square of its length.
+_LONG_RUN: Final = re.compile(rb"(?<!\S)\S{%d,}|(?<!\s)\s{%d,}" % (_LONGEST_RUN_BYTES, _LONGEST_RUN_BYTES))
 
 
 class Weights:
@@ -94,12 +102,22 @@ class Weights:
         return self._tokenize(text.encode(), ctypes.c_bool(False))
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token stands for: none for a control token, and not always whole characters."""
+        """The bytes that a token stands for: none for a control token, and not always whole characters.
+
+        Raises RuntimeError for what is no token: C++ would end the process.
+        """
         piece = self._pieces.get(token)
         if piece is None:
+            if not 0 <= token < self.vocabulary_size:
+                raise RuntimeError(f"there are tokens 0 to {self.vocabulary_size - 1}, not {token}")
             with self._in_use():
                 piece = self._pieces[token] = self._piece(token, ctypes.c_bool(False))
         return piece
+
+    @cached_property
+    def _reads_words(self) -> bool:
+        """Whether the tokenizer parts a text into words by regular expressions."""
+        return int(self._native.llama_vocab_type(self._vocabulary)) == _BYTE_PAIRS
 
     def make_grammar_tokenizer(self, end_tokens: Sequence[int]) -> Any:
         """The vocabulary in the form that llguidance needs. Must not be used once the weights are closed.
@@ -117,7 +135,7 @@ class Weights:
                 (b"\xff" if token in special else b"") + self._piece(token, ctypes.c_bool(True))
                 for token in range(self.vocabulary_size)
             ]
-            tokenize = ctypes.cast(self._native._lib.llama_tokenize, ctypes.c_void_p).value
+            tokenize = ctypes.cast(self._tokenize_for_grammars, ctypes.c_void_p).value
             return import_module("llguidance").LLTokenizer.from_llamacpp(
                 tokens=pieces,
                 vocab_ptr=self._vocabulary,
@@ -125,6 +143,28 @@ class Weights:
                 eos_token=list(end_tokens),
                 slices=None,
             )
+
+    @cached_property
+    def _tokenize_for_grammars(self) -> Any:
+        """``llama_tokenize`` with our bounds, for C: a schema may force a text that no word is as long as."""
+        native = self._native
+        kind = ctypes.CFUNCTYPE(
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.c_bool, ctypes.c_bool,
+        )  # fmt: skip
+
+        def tokenize(_: int, text: Any, size: int, room: Any, capacity: int, __: bool, parse_special: bool) -> int:
+            try:
+                tokens = self._tokenize(ctypes.string_at(text, size), ctypes.c_bool(parse_special))
+            except ProviderError:
+                # Through C no error finds its way.
+                return 0
+            if len(tokens) > capacity:
+                return -len(tokens)
+            ctypes.memmove(room, (native.llama_token * len(tokens))(*tokens), 4 * len(tokens))
+            return len(tokens)
+
+        return kind(tokenize)
 
     def close(self) -> None:
         """Frees the weights. Idempotent."""
@@ -148,6 +188,13 @@ class Weights:
                 self._idle.notify_all()
 
     def _tokenize(self, text: bytes, parse_special: ctypes.c_bool) -> list[int]:
+        if len(text) > _MOST_TEXT_BYTES:
+            # C counts them in an int, and would go on with a negative length.
+            raise ProviderError(f"a text has {len(text)} bytes", status=400, code="content_too_long")
+        pieces = _cut_runs(text) if self._reads_words else (text,)
+        return [token for piece in pieces for token in self._tokenize_piece(piece, parse_special)]
+
+    def _tokenize_piece(self, text: bytes, parse_special: ctypes.c_bool) -> list[int]:
         # A token stands for at least one byte, but some vocabularies put a space in front, and some expand characters.
         capacity = len(text) + 2
         with self._in_use():
@@ -175,3 +222,16 @@ class Weights:
 
     def _text(self, token: int) -> str:
         return bytes(self._native.llama_vocab_get_text(self._vocabulary, token)).decode("utf-8", errors="replace")
+
+
+def _cut_runs(text: bytes) -> Iterator[bytes]:
+    """Cuts where so many bytes stand together without white space between them, or so much white space."""
+    start = 0
+    for found in _LONG_RUN.finditer(text):
+        for edge in range(found.start() + _LONGEST_RUN_BYTES, found.end(), _LONGEST_RUN_BYTES):
+            # Not inside of a character, which has up to four bytes.
+            end = next((at for at in range(edge, edge - 4, -1) if text[at] & 0xC0 != 0x80), edge)
+            yield text[start:end]
+            start = end
+    if start < len(text):
+        yield text[start:]

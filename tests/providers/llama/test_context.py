@@ -124,7 +124,15 @@ Misuse = Callable[[LlamaContext, tuple[int, ...]], object]
         (lambda context, text: context.copy(0, 256, 0, 5), "not 256"),
         (lambda context, text: context.read_state(256), "not 256"),
         (lambda context, text: context.write_state(0, bytearray(8), start=0, end=1), "not empty"),
+        (lambda context, text: context.copy(256, 1, 0, 5), "not 256"),
+        (lambda context, text: context.copy(1, 3, 0, 1), "holds -1 to 0, not 0 to 1"),
+        (lambda context, text: context.cut(256, 0), "not 256"),
+        (lambda context, text: context.length(256), "not 256"),
+        (lambda context, text: context.length(-1), "not -1"),
+        (lambda context, text: context.write_state(4, bytearray(8), start=0, end=1), "sequences 0 to 3, not 4"),
+        (lambda context, text: context.decode([piece(1, 0, [49_152])]), "llama_decode failed with -1"),
         (lambda context, text: context.row(1), "1 outputs, and none is number 1"),
+        (lambda context, text: context.row(-1), "none is number -1"),
     ],
 )
 def test_what_would_end_the_process_or_mix_texts_is_refused(
@@ -141,3 +149,36 @@ def test_what_would_end_the_process_or_mix_texts_is_refused(
 def test_more_sequences_than_llama_cpp_is_built_for_are_refused(library: Library, weights: Weights) -> None:
     with pytest.raises(ConfigurationError, match="not 257"):
         LlamaContext(library, weights, ContextSize(cells=512, sequences=257, threads=1))
+
+
+def test_as_many_outputs_as_there_are_sequences_are_worked_out(context: LlamaContext, text: tuple[int, ...]) -> None:
+    """More ends the process: it can't be asked for, because a sequence stands in a call once, with one output."""
+    outcome = context.decode([piece(sequence, 0, text[:3]) for sequence in range(4)])
+
+    assert outcome is Decoded.DONE
+    assert len({float(context.row(output)[0]) for output in range(4)}) == 1
+
+
+def test_a_call_that_was_not_done_has_no_outputs(context: LlamaContext, text: tuple[int, ...]) -> None:
+    context.decode([piece(0, 0, text[:20])])
+    context.abort()
+    outcome = context.decode([piece(0, 20, (text * 8)[:490])])
+    context.resume()
+
+    assert outcome is Decoded.ABORTED
+    with pytest.raises(RuntimeError, match="0 outputs"):
+        context.row(0)
+
+
+def test_llama_cpp_says_that_attention_is_flash_attention(library: Library, context: LlamaContext) -> None:
+    assert library.flash_attention() == "enabled"
+
+
+def test_a_context_without_flash_attention_is_refused(
+    library: Library, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.providers.llama.context._FLASH_ATTENTION_ON", 0)
+
+    with pytest.raises(ConfigurationError, match="attention is disabled") as caught:
+        LlamaContext(library, weights, ContextSize(cells=256, sequences=1, threads=1))
+    assert caught.value.code == "flash_attention_unavailable"
