@@ -5,7 +5,8 @@ Idle text does not stay in the cells: the attention of every call reads past the
 
 Rules: (1) whatever is done to the context is done to the ledger, which refuses it first; (2) the spare sequence is
 empty between two calls of this class; (3) a state is brought back only under the scope that stored it, after its
-tokens were compared; (4) state bytes that can't be had any more cost their evaluation and nothing else.
+tokens were compared; (4) state bytes that can't be had any more cost their evaluation and nothing else; (5) nothing is
+taken of a text that the context does not hold whole any more.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,13 +44,21 @@ class Piece:
 
 
 class CellContext(Protocol):
-    """What is needed of a context: sequences 0 to ``sequences`` - 1 in ``cells`` cells."""
+    """What is needed of a context: sequences 0 to ``sequences`` - 1 in ``cells`` cells.
+
+    ``sliding_window``: so many tokens back some layers see; a longer state is not whole. None: they see everything.
+    """
 
     cells: int
     sequences: int
     can_share: bool
+    sliding_window: int | None
 
     def decode(self, pieces: Sequence[Piece]) -> Decoded: ...
+
+    def holds(self, sequence: int, start: int, end: int) -> bool:
+        """Whether these positions are all that a text needs which has them, too."""
+        ...
 
     def copy(self, source: int, target: int, start: int, end: int) -> None: ...
 
@@ -106,6 +115,7 @@ class Cache:
         self._erasures = erasures or Erasures()
         self._ledger = CellLedger()
         self._spare = context.sequences - 1
+        self._longest_stretch = min(_LONGEST_STRETCH, context.sliding_window or _LONGEST_STRETCH)
         self.slots = range(context.sequences - 1)
         self.totals = CacheTotals()
 
@@ -113,6 +123,15 @@ class Cache:
     def can_share(self) -> bool:
         """Whether one sequence's text can be taken for another: not in a recurrent or hybrid model."""
         return self._context.can_share
+
+    @property
+    def sliding_window(self) -> int | None:
+        """So many tokens back some layers see: what is out of it may be lost while its text still runs."""
+        return self._context.sliding_window
+
+    def can_take(self, slot: int, length: int) -> bool:
+        """Whether a beginning of what the slot holds can be had for another text."""
+        return self._context.holds(slot, 0, length)
 
     @property
     def used_cells(self) -> int:
@@ -168,7 +187,7 @@ class Cache:
     def keep(
         self, slot: int, scope: Scope, tokens: Sequence[int], marks: Iterable[int] = (), *, made_at: float = 0.0
     ) -> None:
-        """Stores what is not stored yet of the text that the slot holds, whose tokens these are.
+        """Stores what is not stored yet of the text that the slot holds, whose tokens these are, as far as it is whole.
 
         Nothing of a text that is to be forgotten: see ``Erasures``.
         """
@@ -178,7 +197,9 @@ class Cache:
         match = self._tree.match(scope, text)
         if len(text) - match.length < _SHORTEST_STRETCH:
             return
-        for start, end in _stretches(match.length, len(text), marks):
+        for start, end in _stretches(match.length, len(text), marks, longest=self._longest_stretch):
+            if not self._context.holds(slot, start, end):
+                break
             self._copy(slot, self._spare, start, end)
             state = self._context.read_state(self._spare)
             self._cut(self._spare, 0)
@@ -253,12 +274,12 @@ class Cache:
         self._context.cut(sequence, length)
 
 
-def _stretches(start: int, end: int, marks: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _stretches(start: int, end: int, marks: Iterable[int], *, longest: int) -> Iterator[tuple[int, int]]:
     """Cuts a range at the marks inside it, and what is longer than a stretch may be into pieces."""
     edges = sorted({start, end, *(mark for mark in marks if start < mark < end)})
     for low, high in pairwise(edges):
-        for first in range(low, high, _LONGEST_STRETCH):
-            yield first, min(first + _LONGEST_STRETCH, high)
+        for first in range(low, high, longest):
+            yield first, min(first + longest, high)
 
 
 def _cut_match(match: Match[bytearray], length: int) -> Match[bytearray]:

@@ -62,6 +62,8 @@ class LlamaContext:
         self.sequences = size.sequences
         self.batch_tokens = UBATCH_TOKENS
         self.can_share = not weights.is_recurrent
+        self.sliding_window = weights.sliding_window
+        self._may_lose_its_beginning = weights.is_recurrent or weights.sliding_window is not None
         self.vocabulary_size = weights.vocabulary_size
         # Not at the top: importing this file must do nothing heavy. llama_cpp has imported it by now.
         self._numpy: Any = import_module("numpy")
@@ -126,6 +128,8 @@ class LlamaContext:
             length = self.length(piece.sequence)
             if piece.start != length:
                 raise RuntimeError(f"sequence {piece.sequence} goes on at {length}")
+            if length and not self._may_lose_its_beginning and not self.holds(piece.sequence, 0, length):
+                raise RuntimeError(f"sequence {piece.sequence} has no beginning")
         if len({piece.sequence for piece in pieces}) != len(pieces):
             raise RuntimeError("a sequence stands twice in a batch")
         outputs = self._batch.fill(pieces)
@@ -146,6 +150,17 @@ class LlamaContext:
         self._require_sequence(sequence)
         return int(self.native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
+    def holds(self, sequence: int, start: int, end: int) -> bool:
+        """Whether positions ``start`` to ``end`` of the sequence are all that a text needs which has them, too.
+
+        Where some layers have a sliding window, their cells of a running text are taken by others once they are out of
+        it, also with ``swa_full``, and nothing says so but where the rest begins.
+        """
+        self._require_sequence(sequence)
+        first = int(self.native.llama_memory_seq_pos_min(self._memory, sequence))
+        needed = start if self.sliding_window is None else max(start, end - self.sliding_window + 1)
+        return 0 <= start < end <= self.length(sequence) and 0 <= first <= needed
+
     def copy(self, source: int, target: int, start: int, end: int) -> None:
         """Lets ``target`` hold positions of ``source``, right after its own. Takes no memory.
 
@@ -153,9 +168,8 @@ class LlamaContext:
         """
         self._require_sequence(source)
         self._require_sequence(target)
-        first = int(self.native.llama_memory_seq_pos_min(self._memory, source))
-        if source == target or not 0 <= first <= start < end <= self.length(source):
-            raise RuntimeError(f"sequence {source} holds {first} to {self.length(source)}, not {start} to {end}")
+        if source == target or not self.holds(source, start, end):
+            raise RuntimeError(f"sequence {source} does not hold {start} to {end}, or only for itself")
         if self.length(target) not in (0, start):
             raise RuntimeError(f"sequence {target} goes on at {self.length(target)}, not at {start}")
         self.native.llama_memory_seq_cp(self._memory, source, target, start, end)

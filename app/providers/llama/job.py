@@ -41,6 +41,7 @@ class Job:
         self.slot: int | None = None
         self.evaluated = 0
         self.promised = 0
+        self.kept = 0
         self.waits_for: tuple[Job, int] | None = None
         self.chooser: Chooser | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -76,7 +77,7 @@ class Job:
     def begin(self, slot: int, *, found: int, now: float) -> None:
         """It has a slot, in which its first ``found`` tokens are evaluated."""
         self.slot = slot
-        self.evaluated = found
+        self.evaluated = self.kept = found
         self.waits_for = None
         if self._started_at is None:
             self._started_at = now

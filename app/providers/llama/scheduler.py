@@ -196,8 +196,9 @@ class Scheduler:
         others = [other for other in self._active.values() if other.scope == job.scope] if self._cache.can_share else []
         for other in others:
             common = min(common_length(other.tokens, job.tokens), len(job.tokens) - 1)
-            if min(common, other.evaluated) > best_length:
-                best, best_length = other, min(common, other.evaluated)
+            there = min(common, other.evaluated)
+            if there > best_length and other.slot is not None and self._cache.can_take(other.slot, there):
+                best, best_length = other, there
             if common > max(leader_length, other.evaluated):
                 leader, leader_length = other, common
         if leader is not None and leader_length >= max(best_length, match.length) + _FLIGHT_TOKENS:
@@ -256,8 +257,7 @@ class Scheduler:
         if slot is None:
             return
         length = job.evaluated if self._manner.keeps_answers else min(job.evaluated, job.prompt_length)
-        marks = (*job.generation.marks, job.prompt_length)
-        self._cache.keep(slot, job.scope, job.tokens[:length], marks, made_at=job.generation.made_at)
+        self._keep(job, slot, length)
         self._cache.release(slot)
         del self._active[slot]
         self._free.append(slot)
@@ -270,6 +270,8 @@ class Scheduler:
             evaluated = min(count, max(0, job.prompt_length - job.evaluated))
             job.evaluated += count
             prompts += evaluated
+            if evaluated:
+                self._keep_in_time(job)
         if prompts:
             self._planner.measured(sum(count for _, count in fed), seconds)
             self._watcher.count(evaluated=prompts)
@@ -277,6 +279,18 @@ class Scheduler:
         for output, job in enumerate(ready):
             if not job.is_cancelled:
                 self._advance(job, output)
+
+    def _keep_in_time(self, job: Job) -> None:
+        """Where there is a sliding window: keeps a prompt while its beginning is still in it."""
+        window = self._cache.sliding_window
+        is_due = window is not None and (not job.pending or job.evaluated - job.kept > window // 2)
+        if is_due and job.slot is not None:
+            self._keep(job, job.slot, job.evaluated)
+            job.kept = job.evaluated
+
+    def _keep(self, job: Job, slot: int, length: int) -> None:
+        marks = (*job.generation.marks, job.prompt_length)
+        self._cache.keep(slot, job.scope, job.tokens[:length], marks, made_at=job.generation.made_at)
 
     def _advance(self, job: Job, output: int) -> None:
         """Takes the next token, and those that can only follow."""

@@ -60,6 +60,11 @@ class Weights:
         )
 
     @cached_property
+    def sliding_window(self) -> int | None:
+        """So many tokens back some layers see; None: all of them see everything."""
+        return int(self._native.llama_model_n_swa(self._model)) or None
+
+    @cached_property
     def vocabulary_size(self) -> int:
         return int(self._native.llama_vocab_n_tokens(self._vocabulary))
 

@@ -34,10 +34,15 @@ class _Cell:
 class FakeContext:
     """Checks what llama.cpp does not: no text is copied onto another, and no sequence has a gap."""
 
-    def __init__(self, *, cells: int, sequences: int, can_share: bool = True) -> None:
+    def __init__(
+        self, *, cells: int, sequences: int, can_share: bool = True, sliding_window: int | None = None
+    ) -> None:
         self.cells = cells
         self.sequences = sequences
         self.can_share = can_share
+        self.sliding_window = sliding_window
+        # From where on each sequence is whole: what was before was taken by others.
+        self.firsts: dict[int, int] = {}
         self.outputs: list[int] = []
         self.calls: list[list[int]] = []
         self.aborts = 0
@@ -71,7 +76,13 @@ class FakeContext:
                 self.outputs.append(next_token([token for _, token in self.text(piece.sequence)]))
         return Decoded.DONE
 
+    def holds(self, sequence: int, start: int, end: int) -> bool:
+        needed = start if self.sliding_window is None else max(start, end - self.sliding_window + 1)
+        held = self._held[sequence]
+        return start < end and end - 1 in held and max(min(held), self.firsts.get(sequence, 0)) <= needed
+
     def copy(self, source: int, target: int, start: int, end: int) -> None:
+        assert self.holds(source, start, end)
         held = self.text(target)
         assert not held or held[-1][0] + 1 == start
         for position in range(start, end):

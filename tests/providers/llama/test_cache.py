@@ -118,3 +118,24 @@ def test_when_nothing_runs_the_cells_begin_again() -> None:
     cache.release(1)
 
     assert (before, context.times_cleared) == (0, 1)
+
+
+def test_of_a_text_that_has_lost_its_beginning_nothing_is_kept_and_nothing_taken() -> None:
+    context = FakeContext(cells=500, sequences=4, sliding_window=20)
+    cache = Cache(context, PrefixTree(budget_bytes=10**6))
+    evaluate(cache, 0, TEXT)
+    context.firsts[0] = 85
+    cache.keep(0, SCOPE, TEXT)
+
+    assert cache.find(SCOPE, TEXT).length == 0
+    assert [cache.can_take(0, length) for length in (60, 100)] == [False, False]
+
+
+def test_no_stretch_is_longer_than_a_sliding_window() -> None:
+    context = FakeContext(cells=500, sequences=4, sliding_window=20)
+    tree: PrefixTree[bytearray] = PrefixTree(budget_bytes=10**6)
+    cache = Cache(context, tree)
+    evaluate(cache, 0, TEXT)
+    cache.keep(0, SCOPE, TEXT)
+
+    assert sorted((stretch.start, stretch.end) for stretch in tree) == [(n, n + 20) for n in range(0, 100, 20)]

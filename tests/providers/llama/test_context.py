@@ -119,13 +119,13 @@ Misuse = Callable[[LlamaContext, tuple[int, ...]], object]
         (lambda context, text: context.decode([piece(1, 5, text)]), "goes on at 0"),
         (lambda context, text: context.decode([piece(1, 0, text), piece(1, 0, text)]), "stands twice"),
         (lambda context, text: context.copy(0, 2, 0, 10), "goes on at 5, not at 0"),
-        (lambda context, text: context.copy(0, 1, 0, 11), "holds 0 to 10, not 0 to 11"),
-        (lambda context, text: context.copy(0, 0, 0, 5), "not 0 to 5"),
+        (lambda context, text: context.copy(0, 1, 0, 11), "sequence 0 does not hold 0 to 11"),
+        (lambda context, text: context.copy(0, 0, 0, 5), "only for itself"),
         (lambda context, text: context.copy(0, 256, 0, 5), "not 256"),
         (lambda context, text: context.read_state(256), "not 256"),
         (lambda context, text: context.write_state(0, bytearray(8), start=0, end=1), "not empty"),
         (lambda context, text: context.copy(256, 1, 0, 5), "not 256"),
-        (lambda context, text: context.copy(1, 3, 0, 1), "holds -1 to 0, not 0 to 1"),
+        (lambda context, text: context.copy(1, 3, 0, 1), "sequence 1 does not hold 0 to 1"),
         (lambda context, text: context.cut(256, 0), "not 256"),
         (lambda context, text: context.length(256), "not 256"),
         (lambda context, text: context.length(-1), "not -1"),
@@ -149,6 +149,16 @@ def test_what_would_end_the_process_or_mix_texts_is_refused(
 def test_more_sequences_than_llama_cpp_is_built_for_are_refused(library: Library, weights: Weights) -> None:
     with pytest.raises(ConfigurationError, match="not 257"):
         LlamaContext(library, weights, ContextSize(cells=512, sequences=257, threads=1))
+
+
+def test_a_text_without_a_beginning_is_not_gone_on_with(context: LlamaContext, text: tuple[int, ...]) -> None:
+    """llama.cpp would go on, with what was never said."""
+    context.decode([piece(0, 0, text[:10])])
+    context.copy(0, 1, 3, 6)
+
+    with pytest.raises(RuntimeError, match="sequence 1 has no beginning"):
+        context.decode([piece(1, 6, text[6:8])])
+    assert context.length(1) == 6
 
 
 def test_as_many_outputs_as_there_are_sequences_are_worked_out(context: LlamaContext, text: tuple[int, ...]) -> None:
