@@ -142,8 +142,8 @@ class LoadedModel:
     def prepare(self, request: ModelRequest) -> Prepared:
         """The tokens of a request's prompt, and what its answer has to follow. From any thread; blocks.
 
-        Raises ProviderError ``unknown_tool_choice``, ``schema_unsupported``, ``deterministic_unavailable`` or
-        ContextOverflowError.
+        Raises ProviderError ``unknown_tool_choice``, ``schema_unsupported``, ``deterministic_unavailable``,
+        ``empty_prompt`` or ContextOverflowError.
         """
         forced = _forced_tool(request)
         tools = () if request.tool_choice == ToolChoice.NONE else request.tools
@@ -152,6 +152,9 @@ class LoadedModel:
         body = self._encode(render(self._form, request.messages, tools=tools, recall=recall))
         head = tuple(self._prompts.encode(forced_head(self.syntax, forced.name))) if forced is not None else ()
         prompt = (*body, *head)
+        if not prompt:
+            # In some families an answer is opened by nothing, and some vocabularies have no token to begin with.
+            raise ProviderError("the prompt is empty in this model's form", status=400, code="empty_prompt")
         window = self._window(request)
         if len(prompt) > window:
             raise ContextOverflowError(prompt_tokens=len(prompt), window_tokens=window)

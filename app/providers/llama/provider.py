@@ -128,9 +128,10 @@ class LlamaProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         """Yields text while it is generated, and last the whole answer.
 
-        Raises ProviderError: ContextOverflowError before anything is evaluated,
-        ``unknown_tool_choice``, ``schema_unsupported``, ``grammar_failed``, ``deterministic_unavailable``,
-        ``engine_failed``, ``model_closed``, or the code for which the model was not loaded.
+        Raises ProviderError: ContextOverflowError before anything is evaluated, ``unknown_tool_choice``,
+        ``schema_unsupported``, ``grammar_failed``, ``deterministic_unavailable``, ``empty_prompt``,
+        ``content_not_encodable``, ``content_too_long``, ``engine_failed``, ``model_closed``, or the code for which the
+        model was not loaded.
         """
         made_at = self._erasures.now()
         model = await self._require_model(request)

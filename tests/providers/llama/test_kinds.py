@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.errors import ProviderError
 from app.providers import LlamaConfig, LlamaProvider
 from app.providers.llama.library import Library
 from app.providers.llama.snapshots import SnapshotFolder, SnapshotOptions
@@ -146,3 +147,17 @@ async def test_a_recurrent_model_says_so(recurrent: Weights, tmp_path: Path) -> 
 
     assert [each.usage.cached_tokens for each in answered] == [0, 0]
     assert any("every prompt is evaluated whole" in note for note in notes)
+
+
+async def test_a_prompt_of_no_tokens_is_refused(tmp_path: Path) -> None:
+    """Mistral's form opens an answer with nothing, and this vocabulary begins a text with nothing."""
+    path = tmp_path / "mistral.gguf"
+    path.write_bytes(sliding_window_model(special=("[INST]", "[/INST]")))
+    provider = LlamaProvider(LlamaConfig(model_path=path, context_tokens=64))
+    with pytest.raises(ProviderError) as caught:
+        await provider.complete(request())
+    answered = await provider.complete(request(user(""), max_output_tokens=1))
+    await provider.close()
+
+    assert (caught.value.code, caught.value.retryable) == ("empty_prompt", False)
+    assert answered.usage.input_tokens == 2

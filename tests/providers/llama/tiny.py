@@ -12,16 +12,17 @@ TRAINED_TOKENS = 2048
 _WIDTH = 32
 _FEED_FORWARD = 64
 _F32 = 0
-_SPECIAL = ("<|im_start|>", "<|im_end|>")
+CHATML = ("<|im_start|>", "<|im_end|>")
 
 
-def sliding_window_model(window: int = WINDOW) -> bytes:
-    """Of Gemma 3's kind: two layers that see ``window`` tokens, and one that sees all."""
+def sliding_window_model(*, special: tuple[str, ...] = CHATML) -> bytes:
+    """Of Gemma 3's kind: two layers that see ``WINDOW`` tokens, and one that sees all. ``special``: its control tokens,
+    which tell the family of its chats; the last of them ends a turn."""
     heads, length = 2, 16
     fields = {
         "context_length": TRAINED_TOKENS, "embedding_length": _WIDTH, "block_count": 3,
         "feed_forward_length": _FEED_FORWARD, "attention.head_count": heads, "attention.head_count_kv": heads,
-        "attention.key_length": length, "attention.value_length": length, "attention.sliding_window": window,
+        "attention.key_length": length, "attention.value_length": length, "attention.sliding_window": WINDOW,
         "attention.sliding_window_pattern": 3, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10_000.0,
     }  # fmt: skip
     wide = heads * length
@@ -32,7 +33,7 @@ def sliding_window_model(window: int = WINDOW) -> bytes:
         "ffn_up": (_WIDTH, _FEED_FORWARD), "ffn_down": (_FEED_FORWARD, _WIDTH), "post_ffw_norm": (_WIDTH,),
     }  # fmt: skip
     tensors = {f"blk.{number}.{name}.weight": shape for number in range(3) for name, shape in layer.items()}
-    return _file("gemma3", fields, tensors)
+    return _file("gemma3", fields, tensors, special)
 
 
 def recurrent_model() -> bytes:
@@ -49,29 +50,31 @@ def recurrent_model() -> bytes:
         "ssm_dt.bias": (inner,), "ssm_a": (state, inner), "ssm_d": (inner,), "ssm_out.weight": (inner, _WIDTH),
     }  # fmt: skip
     tensors = {f"blk.{number}.{name}": shape for number in range(2) for name, shape in layer.items()}
-    return _file("mamba", fields, tensors)
+    return _file("mamba", fields, tensors, CHATML)
 
 
-def vocabulary() -> list[str]:
-    """A token for each byte, as GPT-2 writes them, and the control tokens of a chat."""
+def _bytes() -> list[str]:
+    """A token for each byte, as GPT-2 writes them."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     spelled = {byte: chr(byte) for byte in printable} | {byte: chr(256 + n) for n, byte in enumerate(others)}
-    return [spelled[byte] for byte in range(256)] + list(_SPECIAL)
+    return [spelled[byte] for byte in range(256)]
 
 
-def _file(architecture: str, fields: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> bytes:
-    tokens = vocabulary()
+def _file(
+    architecture: str, fields: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], special: tuple[str, ...]
+) -> bytes:
+    tokens = [*_bytes(), *special]
     metadata: dict[str, bytes] = {
         "general.architecture": _text_value(architecture),
         **{f"{architecture}.{name}": _number(value) for name, value in fields.items()},
         "tokenizer.ggml.model": _text_value("gpt2"),
         "tokenizer.ggml.pre": _text_value("smollm"),
         "tokenizer.ggml.tokens": _array(8, [_text(token) for token in tokens]),
-        "tokenizer.ggml.token_type": _array(5, [struct.pack("<i", 3 if token in _SPECIAL else 1) for token in tokens]),
+        "tokenizer.ggml.token_type": _array(5, [struct.pack("<i", 3 if token in special else 1) for token in tokens]),
         "tokenizer.ggml.merges": _array(8, [_text("Ġ a")]),
         "tokenizer.ggml.eos_token_id": _number(len(tokens) - 1),
-        "tokenizer.chat_template": _text_value("<|im_start|>"),
+        "tokenizer.chat_template": _text_value(special[0]),
     }
     shapes = {"token_embd.weight": (_WIDTH, len(tokens)), "output_norm.weight": (_WIDTH,), **tensors}
     head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(metadata))
