@@ -195,6 +195,9 @@ class Cache:
             return
         text = tuple(tokens[: len(tokens) // self._tile_tokens * self._tile_tokens])
         match = self._tree.match(scope, text)
+        for stretch, reached in match.parts():
+            if reached == stretch.end:
+                stretch.seen_at = max(stretch.seen_at, made_at)
         if len(text) - match.length < _SHORTEST_STRETCH:
             return
         for start, end in _stretches(match.length, len(text), marks, longest=self._longest_stretch):

@@ -34,8 +34,9 @@ class Scope:
 class Stretch(Generic[StateT]):
     """Some tokens of a text that were evaluated after ``parent``'s. ``state`` None: it lies on disk only.
 
-    ``made_at``: when the request began that brought the text, in epoch seconds. ``name``: what stands for the whole
-    text up to its end; filled in by whoever needs one.
+    ``made_at``: when the request began that brought the text, in epoch seconds; ``seen_at``: when the last one began
+    that had all of it, so that it is that one's text as well. ``name``: what stands for the whole text up to its end;
+    filled in by whoever needs one.
     """
 
     scope: Scope
@@ -45,6 +46,7 @@ class Stretch(Generic[StateT]):
     state: StateT | None
     size_bytes: int
     made_at: float = 0.0
+    seen_at: float = 0.0
     is_on_disk: bool = False
     used_at: int = 0
     pins: int = 0
@@ -159,14 +161,12 @@ class PrefixTree(Generic[StateT]):
         return found[::-1]
 
     def drop_owner(self, owner: str, *, before: float | None = None) -> list[Stretch[StateT]]:
-        """Forgets what is under the scopes of an owner and was made up to an instant, with all that hangs on it.
-
-        None: everything. Returns what was forgotten.
-        """
+        """Forgets what is under the scopes of an owner, was made up to an instant and not seen since, with all that
+        hangs on it; None: everything. Returns what was forgotten."""
         found = [root for scope, roots in self._roots.items() if scope.owner == owner for root in roots.values()]
         older: list[Stretch[StateT]] = []
         for stretch in found:
-            if before is None or stretch.made_at <= before:
+            if before is None or max(stretch.made_at, stretch.seen_at) <= before:
                 older.append(stretch)
             else:
                 # Of two requests at once the one that began later may have been evaluated first.

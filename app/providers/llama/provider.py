@@ -193,10 +193,11 @@ class LlamaProvider:
 
     async def close(self) -> None:
         """Interrupts what runs and frees the model. Requests that wait or run get ProviderError ``model_closed``."""
-        self._closed = True
+        was_closed, self._closed = self._closed, True
         if self._load is not None and not self._load.done():
             await asyncio.wait([self._load])
-        if self._model is not None:
+        if not was_closed:
+            # Also where no model was loaded: an erasure may wait for its turn there.
             await self._in_worker(self._unload)
         if self._on_warning is not None:
             remove_listener(self._on_warning)
