@@ -1,6 +1,7 @@
 """docs/engine.md lists what would end the process, and the tests that it names are there."""
 
 import re
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ def read_guards(page: str) -> list[tuple[str, str]]:
     section = page.partition("## What would end the process")[2]
     cells = [line.rpartition(" | ")[2] for line in section.splitlines() if line.startswith("| ")][2:]
     named = [(file, test) for cell in cells for file, test in _NAME.findall(cell) if file or test]
-    files = accumulate((file for file, _ in named), lambda before, file: file or before)
+    files: Iterator[str] = accumulate((file for file, _ in named), lambda before, file: file or before)
     return [(file, test) for file, (_, test) in zip(files, named, strict=True)]
 
 

@@ -13,7 +13,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "promises.md"
 
-_ROW: Final = re.compile(r"^\| ([A-Z])(\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
+_ROW: Final = re.compile(r"^\| ([A-Z]{1,2})(\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
 _NODE: Final = re.compile(r"`(tests/[^`]+\.py(?:::\w+)+)`")
 
 

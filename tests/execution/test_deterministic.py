@@ -60,19 +60,19 @@ async def test_a_deterministic_agent_makes_nobody_above_it_so() -> None:
 
 
 async def test_a_run_that_was_asked_for_so_is_deterministic_also_where_its_agent_is_not() -> None:
-    bench = Bench([say("Done.")])
-    story = await bench.run(deterministic=True)
+    provider = ScriptedProvider({"model": [say("Done.")]})
+    story = await Bench(provider).run(deterministic=True)
 
     assert story.record.deterministic
-    assert [request.deterministic for request in bench.provider.requests] == [True]
+    assert [request.deterministic for request in provider.requests] == [True]
 
 
 async def test_a_run_whose_model_can_not_promise_it_any_more_fails_by_that_name() -> None:
-    bench = Bench(ScriptedProvider({"model": [say("Done.")]}, supports_deterministic=False))
-    story = await bench.run(deterministic=True)
+    provider = ScriptedProvider({"model": [say("Done.")]}, supports_deterministic=False)
+    story = await Bench(provider).run(deterministic=True)
 
     assert (story.record.state, story.record.error_code) == (RunState.FAILED, "deterministic_unavailable")
-    assert not bench.provider.requests
+    assert not provider.requests
 
 
 @pytest.mark.parametrize(
