@@ -128,7 +128,7 @@ class LlamaContext:
             length = self.length(piece.sequence)
             if piece.start != length:
                 raise RuntimeError(f"sequence {piece.sequence} goes on at {length}")
-            if length and not self._may_lose_its_beginning and not self.holds(piece.sequence, 0, length):
+            if length and not self._may_lose_its_beginning and self._first(piece.sequence):
                 raise RuntimeError(f"sequence {piece.sequence} has no beginning")
         if len({piece.sequence for piece in pieces}) != len(pieces):
             raise RuntimeError("a sequence stands twice in a batch")
@@ -157,7 +157,7 @@ class LlamaContext:
         it, also with ``swa_full``, and nothing says so but where the rest begins.
         """
         self._require_sequence(sequence)
-        first = int(self.native.llama_memory_seq_pos_min(self._memory, sequence))
+        first = self._first(sequence)
         needed = start if self.sliding_window is None else max(start, end - self.sliding_window + 1)
         return 0 <= start < end <= self.length(sequence) and 0 <= first <= needed
 
@@ -207,7 +207,7 @@ class LlamaContext:
         array = (ctypes.c_uint8 * len(state)).from_buffer(state)
         read = int(self.native.llama_state_seq_set_data(self._context, array, len(state), sequence))
         del array
-        first = int(self.native.llama_memory_seq_pos_min(self._memory, sequence))
+        first = self._first(sequence)
         if read == len(state) and (first, self.length(sequence)) == (start, end):
             return True
         self.cut(sequence, 0)
@@ -255,6 +255,10 @@ class LlamaContext:
         if not self._closed:
             self._closed = True
             self.native.llama_free(self._context)
+
+    def _first(self, sequence: int) -> int:
+        """The first position that the sequence holds; -1 for an empty one."""
+        return int(self.native.llama_memory_seq_pos_min(self._memory, sequence))
 
     def _view_rows(self) -> Any:
         """All outputs of the last call as one array over C's memory: making one for each output costs more than
