@@ -5,7 +5,6 @@ again when its time is over, here or in another process, under the same id.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,14 +71,15 @@ def _ignore(_: object) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryParts:
-    """``told`` is called for each attempt, ``store_away`` with what could not be done."""
+    """``draw`` gives a random number from 0 to 1 for each wait. ``told`` is called for each attempt, ``store_away``
+    with what could not be done."""
 
     outbox: Outbox
     carrier: Carrier
     sign: Sign
     clock: Clock
+    draw: Callable[[], float]
     rules: DeliveryRules = field(default_factory=DeliveryRules)
-    draw: Callable[[], float] = random.random
     told: Callable[[DeliveryOutcome], None] = _ignore
     store_away: Callable[[str], None] = _ignore
 

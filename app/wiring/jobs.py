@@ -1,5 +1,6 @@
 """What every process keeps doing beside its work, by name."""
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -57,6 +58,7 @@ def jobs_of(parts: JobParts, *, drives_runs: bool) -> Mapping[str, Job]:
         carrier=parts.notices.carrier,
         sign=parts.notices.signer.sign,
         clock=runtime.clock,
+        draw=random.random,
         told=parts.metrics.delivery_attempted,
         store_away=runtime.sink.store_away,
     )

@@ -72,6 +72,7 @@ def test_no_other_operation_takes_a_body() -> None:
         "rerunRun",
         "decideApproval",
         "createWebhook",
+        "testWebhook",
         "putArtifact",
     }
 

@@ -295,6 +295,7 @@ def parts(deps: ApiDeps, database: Database) -> DeliveryParts:
         carrier=deps.notices.carrier,
         sign=deps.notices.signer.sign,
         clock=deps.clock,
+        draw=lambda: 0.5,
     )
 
 

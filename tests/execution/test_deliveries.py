@@ -52,6 +52,7 @@ def parts(empty_database: Database, told: Told) -> DeliveryParts:
         carrier=OutgoingClient(LOOPBACK),
         sign=SIGNER.sign,
         clock=SystemClock(),
+        draw=lambda: 0.5,
         rules=QUICK,
         told=told.outcomes.append,
         store_away=told.away.append,

@@ -98,7 +98,7 @@ async def test_a_process_that_lacks_what_is_declared_below_ends_the_whole_tree()
         await later.runner.resume(run_id)
     run = refused.value.run
     assert isinstance(run, Run)
-    assert (run.error_code, states_below(crew, run)) == ("configuration_error", [RunState.FAILED])
+    assert (run.error_code, states_below(crew, run)) == ("configuration_error", [RunState.CANCELLED])
 
 
 async def test_after_a_crash_what_was_spent_below_still_counts() -> None:
