@@ -1,6 +1,5 @@
 """The parts that do without a database: plugins, tools, hooks, models, and what these cost."""
 
-import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from app.settings import Settings
 from app.tools import ToolRegistry
 from app.wiring.catalogue import LiveCatalogue
 from app.wiring.plugins import PluginRegistry, load_plugins
-from app.wiring.secret import load_secret
+from app.wiring.secret import derive_key, load_secret
 
 LOCAL_PROVIDER = "llama"
 
@@ -96,7 +95,7 @@ def _snapshots(settings: Settings) -> dict[str, Any]:
     if not settings.snapshot_mib:
         return {}
     secret = load_secret(settings.secret_key.get_secret_value() if settings.secret_key else None, settings.data_dir)
-    key = hashlib.blake2b(secret, digest_size=32, person=b"prefixes").hexdigest()
+    key = derive_key(secret, "prefixes").hex()
     folder = settings.data_dir / "prefixes"
     return {"snapshot_folder": folder, "snapshot_key": SecretStr(key), "snapshot_mib": settings.snapshot_mib}
 
