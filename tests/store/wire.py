@@ -123,3 +123,15 @@ class Speaker:
     def say(self, text: str) -> None:
         tell = partial(self.process.feed.announce_text, RUN, iteration=self.iteration, attempt=self.attempt)
         tell(text=text, fence=self.fence)
+
+
+def subscribe(process: Process) -> "Reader":
+    return Reader(process.feed.subscribe(RUN))
+
+
+def snapshot(text: str, *, attempt: int = 1) -> AnswerSnapshot:
+    return AnswerSnapshot(iteration=1, attempt=attempt, text=text)
+
+
+def delta(offset: int, text: str, *, attempt: int = 1) -> AnswerDelta:
+    return AnswerDelta(iteration=1, attempt=attempt, offset=offset, text=text)
