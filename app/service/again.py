@@ -190,7 +190,8 @@ async def _fix(
 
 
 def _kept_model(run: RunRecord, whole: Agent, catalogue: Catalogue) -> str | None:
-    """The first agent's. The row names the model that was called last, which may be that of an agent below it."""
+    """The first agent's. In rows of the release before stands the model that was called last, perhaps that of an agent
+    below it."""
     if whole.task_class is not None:
         return None
     below = {agent.model for agent in everybody(whole) if agent is not whole}

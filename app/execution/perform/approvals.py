@@ -108,7 +108,7 @@ async def _answer(gate: ApprovalGate, record: ApprovalRecord) -> ApprovalDecisio
 
 
 def _judge(context: DriveContext, record: ApprovalRecord, decision: ApprovalDecision) -> tuple[AnyEvent, ...]:
-    # Who asked for the run may not approve it either. Names of people are known to whoever keeps the questions.
+    # No agent approves what it asks for itself. About people whoever keeps the questions has asked already.
     asking = {*context.run_context.path, context.agent.name}
     verdict = judge_decision(record, decision, now=context.runtime.clock.now(), requesters=asking)
     if verdict == "mismatched":
