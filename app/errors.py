@@ -38,6 +38,8 @@
     │   ├── ToolNotAllowedError
     │   └── ToolExecutionError
     ├── LeaseLost                   another claim holds the run: stop, and write nothing
+    ├── CeilingReached              a tenant's ceiling over a window has no room: becomes the run's state
+    ├── LedgerUnavailable           what a tenant has used can't be told
     ├── StoreUnavailable            the database is away; what was not answered was not done
     └── Draining                    the process is going away; ask another, or later
 """
@@ -302,6 +304,30 @@ class LeaseLost(AdkError):
     """Another claim holds the run, or nobody does: whoever sees this stops and writes nothing."""
 
     code = "lease_lost"
+
+
+class CeilingReached(AdkError):
+    """A tenant's ceiling over a window has no room for the call that was about to go out."""
+
+    code = "ceiling_reached"
+
+    def __init__(
+        self, dimension: str, *, window_seconds: int, limit: Decimal, used: Decimal, requested: Decimal
+    ) -> None:
+        super().__init__(
+            f"{used} {dimension} of {limit} in {window_seconds} s are used or reserved; {requested} more were asked for"
+        )
+        self.dimension = dimension
+        self.window_seconds = window_seconds
+        self.limit = limit
+        self.used = used
+        self.requested = requested
+
+
+class LedgerUnavailable(AdkError):
+    """What a tenant has used can't be told at this moment: nothing is spent, unless the tenant's setting says so."""
+
+    code = "ledger_unavailable"
 
 
 class StoreUnavailable(AdkError):

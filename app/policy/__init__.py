@@ -13,25 +13,33 @@ from app.policy.approvals import (
     keyed_digest,
     summarize_arguments,
 )
+from app.policy.approvers import ApproverRule, Requirement, requirement
 from app.policy.budget import BudgetLimits, ResolvedBudget, Scope, most_restrictive
+from app.policy.ceilings import STRETCHES, CallRoom, Ceiling, CeilingDimension, room_for_call, tightest
 from app.policy.concurrency import ConcurrencyConfig
 from app.policy.deadlines import Deadline, DeadlineConfig
 from app.policy.effects import Effect, Indeterminate, idempotency_key, is_safe_to_repeat
 from app.policy.history import HistoryPolicy
 from app.policy.ledger import Reservation, RunBudget, Spend, UnlimitedBudget
 from app.policy.loop import LoopConfig, call_signature
-from app.policy.prices import Amount, Price, cost_of, read_amount, write_amount
+from app.policy.prices import Amount, CpuPrice, Price, cost_of, read_amount, write_amount
 from app.policy.repair import RepairConfig
 from app.policy.retry import RetryConfig, RetryPlan
 
 __all__ = [
+    "STRETCHES",
     "Amount",
     "ApprovalDecision",
     "ApprovalDenial",
     "ApprovalKind",
     "ApprovalRecord",
+    "ApproverRule",
     "BudgetLimits",
+    "CallRoom",
+    "Ceiling",
+    "CeilingDimension",
     "ConcurrencyConfig",
+    "CpuPrice",
     "Deadline",
     "DeadlineConfig",
     "Effect",
@@ -41,6 +49,7 @@ __all__ = [
     "Outcome",
     "Price",
     "RepairConfig",
+    "Requirement",
     "Reservation",
     "ResolvedBudget",
     "RetryConfig",
@@ -59,6 +68,9 @@ __all__ = [
     "keyed_digest",
     "most_restrictive",
     "read_amount",
+    "requirement",
+    "room_for_call",
     "summarize_arguments",
+    "tightest",
     "write_amount",
 ]

@@ -1,7 +1,7 @@
 """What tokens cost. Money is decimal and exact: a float would be off by a hair, and hairs add up on a bill."""
 
 import re
-from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Annotated, Final, TypeGuard
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -12,6 +12,7 @@ _WRITTEN: Final = r"^[0-9]{1,13}(\.[0-9]{1,12})?$"
 # IEEE 754: a decimal number of so many digits comes back from a double as it was written.
 _DIGITS_THAT_A_FLOAT_KEEPS: Final = 15
 # The thread's own context rounds to what somebody set there. A result that does not fit in this one raises.
+_ROUNDING: Final = Context(prec=100, rounding=ROUND_HALF_EVEN)
 EXACT: Final = Context(prec=100, traps=[DivisionByZero, Inexact, InvalidOperation, Overflow])
 
 
@@ -73,6 +74,35 @@ class Price(BaseModel):
     input: Amount
     output: Amount
     cached: Amount | None = None
+
+
+class CpuPrice(BaseModel):
+    """What a second of one CPU core costs, and how many tokens the machine makes in it: a price for a model that runs
+    on one's own hardware. The rates are measured, once for a model and a machine.
+
+    What a run costs stays a matter of its tokens: the same run costs the same, however busy the machine was.
+    ``cached`` tokens are free where no rate is given for them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpu_second: Amount
+    input_tokens_per_cpu_second: PositiveAmount
+    output_tokens_per_cpu_second: PositiveAmount
+    cached_tokens_per_cpu_second: PositiveAmount | None = None
+
+    @property
+    def per_million(self) -> Price:
+        """The same as a price by tokens, rounded to twelve decimal places (half to even)."""
+        cached = self.cached_tokens_per_cpu_second
+        return Price(
+            input=self._million_at(self.input_tokens_per_cpu_second),
+            output=self._million_at(self.output_tokens_per_cpu_second),
+            cached=Decimal(0) if cached is None else self._million_at(cached),
+        )
+
+    def _million_at(self, rate: Decimal) -> Decimal:
+        return _ROUNDING.quantize(_ROUNDING.divide(self.cpu_second * 10**6, rate), Decimal(1).scaleb(-_DECIMAL_PLACES))
 
 
 def cost_of(price: Price, *, input_tokens: int, cached_tokens: int = 0, output_tokens: int) -> Decimal:

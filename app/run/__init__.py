@@ -8,6 +8,7 @@ Promises kept in this room (numbers as in docs/architecture.md):
 12. Time and ids come from outside.
 """
 
+from app.run.attribution import CostPart, attribute_costs
 from app.run.causes import Cause, state_of
 from app.run.commands import (
     AskApproval,
@@ -40,6 +41,7 @@ __all__ = [
     "Cause",
     "ClearTurn",
     "Command",
+    "CostPart",
     "DispatchTool",
     "DispatchTools",
     "IllegalEvent",
@@ -54,6 +56,7 @@ __all__ = [
     "Suspend",
     "Terminate",
     "WaitUntil",
+    "attribute_costs",
     "decide",
     "fold",
     "fold_all",

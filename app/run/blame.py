@@ -32,6 +32,8 @@ def cause_of(state: State, body: AnyEvent) -> Cause:
             return Cause(code="deadline_exceeded", detail=body.detail or f"the {body.what} ran past its deadline")
         case BudgetRefused():
             detail = f"{body.dimension}: {body.used:g} used, {body.requested:g} asked for, {body.limit:g} allowed"
+            if body.window_seconds is not None:
+                detail += f" in {body.window_seconds} seconds"
             return Cause(code="budget_exhausted", detail=detail, cap=body.dimension)
         case FanOutRefused():
             detail = f"the turn asks for {body.requested} calls, {body.limit} are allowed"

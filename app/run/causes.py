@@ -44,6 +44,8 @@ STATE_BY_CODE: Final[Mapping[str | None, RunState]] = {
     "approval_mismatch": RunState.FAILED,
     "worker_lost": RunState.FAILED,
     "configuration_error": RunState.FAILED,
+    "not_granted": RunState.FAILED,
+    "ledger_unavailable": RunState.FAILED,
     "internal_error": RunState.FAILED,
 }
 

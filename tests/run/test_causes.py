@@ -26,6 +26,8 @@ _ROWS = [
     ("approval_mismatch", "failed"),
     ("worker_lost", "failed"),
     ("configuration_error", "failed"),
+    ("not_granted", "failed"),
+    ("ledger_unavailable", "failed"),
     ("internal_error", "failed"),
     ("budget_exhausted", "budget_exhausted"),
     ("max_iterations_exceeded", "max_iterations_exceeded"),

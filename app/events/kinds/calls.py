@@ -141,11 +141,16 @@ class DepthExceeded(EventBody):
 
 
 class BudgetRefused(EventBody):
-    """A reservation that did not fit. ``source`` is the scope whose ceiling it was."""
+    """A reservation that did not fit. ``source`` is the scope whose ceiling it was; ``window_seconds`` is set where the
+    ceiling is over a window of time and all of a tenant's runs."""
+
+    ADDED_IN: ClassVar[Mapping[str, int]] = {"window_seconds": 2}
 
     kind: Literal["budget_refused"] = "budget_refused"
+    v: int = 2
     dimension: str
     limit: float
     used: float
     requested: float = 0
     source: str | None = None
+    window_seconds: int | None = None
