@@ -21,7 +21,7 @@ class ModelRequest:
     ``max_output_tokens`` is a ceiling at which generation stops with ``StopReason.LENGTH``; None leaves it to the
     provider. ``output_schema`` is a JSON Schema that the answer has to satisfy, where the provider can enforce it.
     ``deterministic``: the same request is to give the same tokens, whatever runs beside it; a provider that can't
-    promise that refuses it (``deterministic_unavailable``).
+    promise that refuses it (``deterministic_unavailable``). ``weight``: its tenant's part of the machine beside others.
     """
 
     tenant_id: TenantId
@@ -37,6 +37,7 @@ class ModelRequest:
     max_output_tokens: int | None = None
     iteration: int = 1
     deterministic: bool = False
+    weight: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,8 @@
 """Whose turn it is, and who has to give way when the cells run out. Pure.
 
-Promises of this file: (1) among tenants that wait, the one that holds the fewest cells comes next; within a tenant,
-requests keep the order of their arrival; (2) the request that arrived first of all that run never gives way, so
-something always gets done; (3) who gives way belongs to a tenant that holds at least its share.
+Promises of this file: (1) among tenants that wait, the one that holds the fewest cells for its weight comes next;
+within a tenant, requests keep the order of their arrival; (2) the request that arrived first of all that run never
+gives way, so something always gets done; (3) who gives way belongs to a tenant that holds at least its share.
 """
 
 from collections import deque
@@ -18,12 +18,14 @@ GROWTH_TOKENS: Final = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ticket(Generic[ItemT]):
-    """One request that waits. ``arrival`` orders it; ``cells`` is what it will hold at first."""
+    """One request that waits. ``arrival`` orders it; ``cells`` is what it will hold at first; ``weight`` is its
+    tenant's."""
 
     tenant: str
     arrival: int
     cells: int
     item: ItemT
+    weight: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +36,7 @@ class Holding:
     tenant: str
     arrival: int
     cells: int
+    weight: int = 1
 
 
 class FairQueue(Generic[ItemT]):
@@ -63,7 +66,7 @@ class FairQueue(Generic[ItemT]):
         held = dict(held)
         lines = {tenant: deque(line) for tenant, line in self._waiting.items()}
         while lines:
-            tenant = min(lines, key=lambda name: (held.get(name, 0), lines[name][0].arrival))
+            tenant = min(lines, key=lambda name: (held.get(name, 0) / lines[name][0].weight, lines[name][0].arrival))
             ticket = lines[tenant].popleft()
             if not lines[tenant]:
                 del lines[tenant]
@@ -72,7 +75,8 @@ class FairQueue(Generic[ItemT]):
 
 
 def choose_victim(holdings: Sequence[Holding]) -> int | None:
-    """The slot that gives way when cells run out: the newest of the tenant that holds most. None for the last one."""
+    """The slot that gives way when cells run out: the newest of the tenant that holds most for its weight. None for the
+    last one."""
     if len(holdings) < 2:
         return None
     held: dict[str, int] = {}
@@ -80,7 +84,7 @@ def choose_victim(holdings: Sequence[Holding]) -> int | None:
         held[holding.tenant] = held.get(holding.tenant, 0) + holding.cells
     first = min(holding.arrival for holding in holdings)
     movable = [holding for holding in holdings if holding.arrival != first]
-    return max(movable, key=lambda holding: (held[holding.tenant], holding.arrival)).slot
+    return max(movable, key=lambda holding: (held[holding.tenant] / holding.weight, holding.arrival)).slot
 
 
 def reserve(length: int, *, tokens_left: int, most: int) -> int:

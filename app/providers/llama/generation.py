@@ -38,8 +38,8 @@ class Generation:
 
     ``marks`` are lengths of the prompt at which others are likely to part from it: what is kept is kept in pieces that
     end there. ``rule`` is what the answer has to follow, or None. ``deterministic``: equal requests get equal
-    tokens, whatever runs beside them. ``made_at``: when the request came, in epoch seconds. ``queued_at`` and
-    ``cancelled`` are set by the engine.
+    tokens, whatever runs beside them. ``weight``: its tenant's part of the machine beside others'. ``made_at``: when
+    the request came, in epoch seconds. ``queued_at`` and ``cancelled`` are set by the engine.
     """
 
     tenant_id: TenantId
@@ -50,6 +50,7 @@ class Generation:
     marks: tuple[int, ...] = ()
     rule: AnswerRule | None = None
     deterministic: bool = False
+    weight: int = 1
     made_at: float = field(default_factory=time.time)
     queued_at: float = 0.0
     cancelled: bool = False

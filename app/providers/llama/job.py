@@ -54,6 +54,10 @@ class Job:
         return str(self.generation.tenant_id)
 
     @property
+    def weight(self) -> int:
+        return self.generation.weight
+
+    @property
     def pending(self) -> int:
         """How many of its tokens wait to be evaluated."""
         return len(self.tokens) - self.evaluated

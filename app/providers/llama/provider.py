@@ -141,6 +141,7 @@ class LlamaProvider:
         arrivals: asyncio.Queue[Emission] = asyncio.Queue()
         generation = Generation(
             tenant_id=request.tenant_id,
+            weight=request.weight,
             prompt=prepared.prompt,
             max_output_tokens=min(request.max_output_tokens or own_limit, own_limit),
             emit=partial(_hand_over, loop, arrivals),

@@ -147,7 +147,7 @@ class Scheduler:
         return held
 
     def _put(self, job: Job) -> None:
-        ticket = Ticket(tenant=job.tenant, arrival=job.arrival, cells=self._promise(job), item=job)
+        ticket = Ticket(tenant=job.tenant, arrival=job.arrival, cells=self._promise(job), item=job, weight=job.weight)
         self._tickets[job] = ticket
         self._queue.put(ticket)
 
@@ -239,7 +239,7 @@ class Scheduler:
     def _evict(self) -> bool:
         """Sends somebody back to the queue, with the text. False when only one request runs."""
         holdings = [
-            Holding(slot=slot, tenant=job.tenant, arrival=job.arrival, cells=job.promised)
+            Holding(slot=slot, tenant=job.tenant, arrival=job.arrival, cells=job.promised, weight=job.weight)
             for slot, job in self._active.items()
         ]
         victim = choose_victim(holdings)

@@ -12,8 +12,8 @@ HOLDINGS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), min_s
 )
 
 
-def ticket(tenant: str, arrival: int, cells: int = 10) -> Ticket[str]:
-    return Ticket(tenant=tenant, arrival=arrival, cells=cells, item=f"{tenant}{arrival}")
+def ticket(tenant: str, arrival: int, cells: int = 10, *, weight: int = 1) -> Ticket[str]:
+    return Ticket(tenant=tenant, arrival=arrival, cells=cells, item=f"{tenant}{arrival}", weight=weight)
 
 
 def queue_of(tickets: list[Ticket[str]]) -> FairQueue[str]:
@@ -38,6 +38,19 @@ def test_who_holds_fewest_cells_comes_next() -> None:
 
     assert names(queue, a=11) == ["b1", "a0"]
     assert names(queue, a=11, b=12) == ["a0", "b1"]
+
+
+def test_a_tenant_of_twice_the_weight_gets_twice_the_turns() -> None:
+    queue = queue_of([*(ticket("a", n, weight=2) for n in range(4)), *(ticket("b", n) for n in range(4, 8))])
+
+    assert names(queue) == ["a0", "b4", "a1", "a2", "b5", "a3", "b6", "b7"]
+
+
+def test_who_gives_way_holds_most_for_its_weight() -> None:
+    heavy = [Holding(slot=n, tenant="a", arrival=n, cells=30, weight=4) for n in range(2)]
+    light = [Holding(slot=n, tenant="b", arrival=n, cells=10) for n in range(2, 4)]
+
+    assert choose_victim([*heavy, *light]) == 3
 
 
 def test_one_that_gave_way_is_before_those_that_came_later() -> None:
