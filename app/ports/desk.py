@@ -53,11 +53,23 @@ class ClosedApproval:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Vote:
+    """What a person has said of a question that others have to answer, too. ``groups`` are those of that moment."""
+
+    subject: str
+    groups: frozenset[str]
+    decision: Decision
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Approval:
     """A question as its row tells it. ``run_id`` is the run that asks and ``root_run_id`` the one that is claimed for
     it; ``subject`` and ``user`` are the asking run's. ``arguments`` are those that a person put in their place. Times
     are epoch seconds of the store's clock. One whose time is over is told as EXPIRED, also before that was written
     down.
+
+    ``votes``: what was said while it was open, the earliest first. ``approvals_needed`` and ``approved_by`` tell of a
+    decided one how many persons had to say so, and who did; of an open one the tenant's rules tell it.
     """
 
     approval_id: ApprovalId
@@ -84,17 +96,23 @@ class Approval:
     decision_reason: str = ""
     arguments: Mapping[str, Any] | None = None
     edited_digest: str | None = None
+    votes: tuple[Vote, ...] = ()
+    approvals_needed: int = 1
+    approved_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decided:
-    """A person's answer, to be written. ``arguments`` and ``edited_digest`` come together."""
+    """A person's answer, to be written. ``arguments`` and ``edited_digest`` come together. ``earlier``: who approved
+    before, or told the same outcome, where ``approvals_needed`` persons have to."""
 
     decision: Decision
     decided_by: str
     reason: str = ""
     arguments: Mapping[str, Any] | None = None
     edited_digest: str | None = None
+    approvals_needed: int = 1
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +161,11 @@ class ApprovalTx(Protocol):
     async def decide_approval(self, approval_id: ApprovalId, decided: Decided) -> Approval:
         """Writes the answer to a pending question that is locked. The suspended root is queued by it when no question
         of it, or of the runs below it, is pending any more."""
+        ...
+
+    async def vote_approval(self, approval_id: ApprovalId, vote: Vote) -> Approval:
+        """Keeps what a person says of a pending question that is locked, in place of what he said before. It stays
+        pending."""
         ...
 
     async def pending_approvals(self, root_run_ids: Collection[RunId]) -> Mapping[RunId, tuple[ApprovalId, ...]]:

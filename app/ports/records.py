@@ -9,8 +9,9 @@ from app.agents import USER_AUTHOR, Agent
 from app.conversation import Message, Usage
 from app.events import RunEvent, RunQueued, RunState
 from app.ids import AgentName, CallId, KeyId, RunId, SessionId, TenantId, WorkerId
-from app.policy import Outcome, ResolvedBudget
+from app.policy import Outcome, ResolvedBudget, Spend
 from app.ports.desk import ClosedApproval, NewApproval
+from app.ports.tenancy import OnLedgerError, TenantRules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,7 @@ class NewRun:
     resumes: RunId | None = None
     first_run_id: RunId | None = None
     resolutions: Mapping[CallId, Outcome] = field(default_factory=dict)
+    on_ledger_error: OnLedgerError = "fail"
 
     @property
     def first_event(self) -> RunQueued:
@@ -128,6 +130,7 @@ class RunRecord:
     resumes: RunId | None = None
     first_run_id: RunId | None = None
     resolutions: Mapping[CallId, Outcome] = field(default_factory=dict)
+    on_ledger_error: OnLedgerError = "fail"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,10 +193,12 @@ class Renewal:
 
     ``extended`` is False where somebody else had the run's row at this moment: the lease then ends when it would have
     ended. For a run below another one it tells of its root's lease, where that is among those to be renewed.
+    ``paused``: an operator has paused its tenant, its agent, or a tool or model that it needs.
     """
 
     wish: CancelWish | None
     extended: bool
+    paused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +221,8 @@ class LoadedRun:
     ``agent`` is whole: its team is inside it, in the versions that were pinned. ``history`` is the session's before
     this run, ``last_agent`` who answered in it last. ``session_state`` holds what was stored, by keys with their
     scopes. ``children`` are all runs below this one, at whatever depth. ``before`` are the logs of the runs that it
-    goes on from, the first run's first; what those left in the session's history is not in ``history``.
+    goes on from, the first run's first; what those left in the session's history is not in ``history``. ``terms`` are
+    the tenant's as they stand now: what it was granted, its weight and its ceilings.
     """
 
     record: RunRecord
@@ -228,6 +234,7 @@ class LoadedRun:
     session_state: Mapping[str, Any] = field(default_factory=dict)
     children: tuple[ChildSpend, ...] = ()
     before: tuple[tuple[RunEvent, ...], ...] = ()
+    terms: TenantRules = field(default_factory=TenantRules)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,7 +248,11 @@ class RunUpdate:
     ``asked`` are the questions to people that these events put, ``closed`` those that nobody has to answer any more: a
     decision that was made meanwhile stays. A root that is to be suspended is queued instead where nothing keeps it
     waiting: a cancel was asked for, its deadline has passed, or every question of it and of the runs below it was
-    decided meanwhile."""
+    decided meanwhile.
+
+    What the row's totals grow by is charged to the tenant's ceilings. ``held`` is what stays reserved of them for this
+    run after the append, and ``announces`` says that a call is about to go out: such an append is refused where a
+    ceiling has no room for it."""
 
     state: RunState
     usage: Usage
@@ -261,6 +272,8 @@ class RunUpdate:
     state_delta: Mapping[str, Any] | None = None
     asked: tuple[NewApproval, ...] = ()
     closed: tuple[ClosedApproval, ...] = ()
+    held: Spend | None = None
+    announces: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,7 +292,8 @@ class RunFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRecord:
-    """What a key's hash leads to. ``tenant_id`` is None for an operator's key. The secret is stored nowhere."""
+    """What a key's hash leads to. ``tenant_id`` is None for an operator's key. The secret is stored nowhere.
+    ``retry_after_seconds``: its tenant's requests per minute are used up, and so long it has to wait."""
 
     key_id: KeyId
     tenant_id: TenantId | None
@@ -287,6 +301,8 @@ class KeyRecord:
     scopes: frozenset[str]
     expires_at: float | None
     revoked: bool
+    groups: frozenset[str] = frozenset()
+    retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

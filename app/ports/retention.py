@@ -2,34 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import Protocol
 
 from app.ids import RunId, SessionId, TenantId
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TenantRecord:
-    """A tenant with its settings. ``max_running``: how many of its runs may run at once. Days count from a run's end
-    and from a session's last use; None keeps them for good. ``archive``: written down before they are erased."""
-
-    tenant_id: TenantId
-    name: str
-    created_at: float
-    max_running: int | None
-    allow_self_approval: bool
-    runs_days: int | None
-    sessions_days: int | None
-    archive: bool
-
-
-class TenantChanges(TypedDict, total=False):
-    """What is to be changed of a tenant; what is left out stays."""
-
-    max_running: int | None
-    allow_self_approval: bool
-    runs_days: int | None
-    sessions_days: int | None
-    archive: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,18 +118,4 @@ class ErasureFeed(Protocol):
     async def since(self, position: int) -> Erasures:
         """Those that were not yet to be seen at that position, and perhaps some that were. From 0: all tenants that
         anything was ever erased of. Raises StoreUnavailable."""
-        ...
-
-
-class TenantSettings(Protocol):
-    """The operator's side of tenants."""
-
-    async def list_tenants(self) -> Sequence[TenantRecord]:
-        """By name."""
-        ...
-
-    async def get_tenant(self, name: str) -> TenantRecord | None: ...
-
-    async def set_tenant(self, name: str, changes: TenantChanges) -> TenantRecord | None:
-        """None where there is no such tenant."""
         ...

@@ -2,12 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
 from typing import Protocol
 
 from app.agents import Agent, AgentVersion
 from app.events import AnyEvent, RunEvent
-from app.ids import ApprovalId, RunId, TenantId, WorkerId
+from app.ids import ApprovalId, KeyId, RunId, TenantId, WorkerId
+from app.policy import CeilingDimension
 from app.ports.desk import Approval, ApprovalTx, Swept
+from app.ports.erasure import ErasureTx
+from app.ports.ledger import UsageTx
 from app.ports.records import (
     Adopted,
     CancelWish,
@@ -23,8 +27,8 @@ from app.ports.records import (
     Snapshot,
     StoredEventRow,
 )
-from app.ports.retention import TenantSettings
 from app.ports.sessions import ArtifactStore, SessionTx
+from app.ports.tenancy import TenantRules
 from app.ports.webhooks import WebhookTx
 
 
@@ -45,8 +49,9 @@ class WorkStore(ArtifactStore, Protocol):
         """
         ...
 
-    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
-        """Says that the worker is alive and what it has; forgotten after a while without it."""
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> bool:
+        """Says that the worker is alive and what it has; forgotten after a while without it. True where an operator
+        wants it to drain."""
         ...
 
     async def claim_ending(
@@ -76,7 +81,14 @@ class WorkStore(ArtifactStore, Protocol):
 
         Returns what was stored. Otherwise raises LeaseLost, and nothing is stored. When a run of a session ends, the
         next one of that session can be claimed: whoever appended the end tells the workers.
+
+        Raises CeilingReached and LedgerUnavailable only where ``update.announces``; then nothing is stored either.
         """
+        ...
+
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+        """What the tenant's ceilings leave to the run, the least for each dimension: empty where it has none. The run's
+        windows are pinned to its start. Raises LedgerUnavailable."""
         ...
 
     async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
@@ -105,7 +117,7 @@ class WorkStore(ArtifactStore, Protocol):
         ...
 
 
-class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
+class TenantTx(SessionTx, ApprovalTx, WebhookTx, UsageTx, ErasureTx, Protocol):
     """One transaction of one tenant: row-level security holds below, and another tenant's rows don't exist."""
 
     tenant_id: TenantId
@@ -149,6 +161,10 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
         """How many of the tenant's runs are queued, counted no further than ``up_to``."""
         ...
 
+    async def queue_wait_seconds(self) -> float:
+        """How long it takes until the next of the tenant's runs is started, by how it went lately."""
+        ...
+
     async def events_after(self, run_id: RunId, seq: int, *, limit: int) -> Sequence[StoredEventRow]:
         """Stored events with a higher number, in order."""
         ...
@@ -169,8 +185,8 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
         """The logs of the runs that this one goes on from, the first run's first, and its own last."""
         ...
 
-    async def allows_self_approval(self) -> bool:
-        """Whether in this tenant those who asked for a run may approve its calls."""
+    async def rules(self) -> TenantRules:
+        """What the operator has set for this tenant."""
         ...
 
     async def erase_run(self, run_id: RunId) -> bool:
@@ -191,9 +207,10 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, Protocol):
 
 
 class TenantStore(Protocol):
-    def begin(self, tenant_id: TenantId) -> AbstractAsyncContextManager[TenantTx]:
-        """A transaction that commits when the block ends well. No transaction is open across a model call, a tool
-        call, a sleep or a stream (promise 10). Raises StoreUnavailable."""
+    def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AbstractAsyncContextManager[TenantTx]:
+        """A transaction that commits when the block ends well. ``actor``: whose changes those in it are, for the audit
+        trail. No transaction is open across a model call, a tool call, a sleep or a stream (promise 10). Raises
+        StoreUnavailable."""
         ...
 
 
@@ -202,17 +219,17 @@ class KeyStore(Protocol):
         """Looks a key up by its SHA-256 hash, before any tenant is known."""
         ...
 
-
-class AdminStore(TenantSettings, Protocol):
-    """The operator's side: tenants and keys."""
-
-    async def ensure_tenant(self, name: str) -> TenantId:
-        """The tenant of that name, made where there is none."""
+    async def admit_key(self, secret_hash: bytes) -> KeyRecord | None:
+        """The same for a request that is to be served: counts it against its tenant's requests per minute."""
         ...
 
-    async def add_key(
-        self, *, tenant_id: TenantId | None, subject: str | None, scopes: Collection[str], secret_hash: bytes
-    ) -> None: ...
+    async def admit_tenant(self, tenant: str) -> KeyRecord | None:
+        """The same for somebody who comes without a key: ``tenant`` is an id or a name. The record has no key's id."""
+        ...
+
+    async def note_uses(self, uses: Mapping[KeyId, float]) -> None:
+        """When keys were last used, in epoch seconds."""
+        ...
 
 
 class Gauges(Protocol):

@@ -16,13 +16,17 @@ from app.ports.desk import (
     Decision,
     NewApproval,
     Place,
+    Vote,
 )
 from app.store.rows import dump_json, to_epoch, to_instant
 from app.store.transaction import TenantTransaction
 from app.store.types import escape_text, unescape_optional, unescape_text
 
 _LAPSED: Final = "(a.expires_at IS NOT NULL AND a.expires_at <= clock_timestamp())"
-_READ: Final = f"SELECT a.*, {_LAPSED} AS lapsed FROM approvals a WHERE a.tenant_id = $1"  # noqa: S608 - a constant
+_VOTES: Final = """(
+    SELECT json_agg(json_build_array(v.subject, v.groups::json, v.decision) ORDER BY v.at, v.subject)
+    FROM approval_votes v WHERE v.tenant_id = a.tenant_id AND v.approval_id = a.approval_id)::text AS votes"""
+_READ: Final = f"SELECT a.*, {_LAPSED} AS lapsed, {_VOTES} FROM approvals a WHERE a.tenant_id = $1"  # noqa: S608 - so
 _GET: Final = f"{_READ} AND a.approval_id = $2"
 # The root is locked before the question, as everywhere. What is read then stays true.
 _LOCK_ROOT: Final = """
@@ -33,10 +37,18 @@ _LOCK_ROOT: Final = """
 _LOCK: Final = f"{_GET} FOR NO KEY UPDATE"
 _DECIDE: Final = f"""
     UPDATE approvals a SET status = $3, decided_at = clock_timestamp(), decided_by = $4, decision = $5,
-        decision_reason = $6, arguments = $7, edited_digest = $8
+        decision_reason = $6, arguments = $7, edited_digest = $8, approvals_needed = $9, approved_by = $10
     WHERE a.tenant_id = $1 AND a.approval_id = $2 AND a.status = 'pending'
     RETURNING a.*, {_LAPSED} AS lapsed
 """  # noqa: S608 - a constant
+_VOTE: Final = """
+    INSERT INTO approval_votes AS v (tenant_id, approval_id, subject, groups, decision, at)
+    SELECT a.tenant_id, a.approval_id, $3, $4, $5, clock_timestamp() FROM approvals a
+    WHERE a.tenant_id = $1 AND a.approval_id = $2 AND a.status = 'pending'
+    ON CONFLICT (tenant_id, approval_id, subject) DO UPDATE
+        SET groups = excluded.groups, decision = excluded.decision, at = excluded.at
+    RETURNING true
+"""
 _QUEUE_ROOT: Final = """
     UPDATE runs r SET state = 'queued', queued_at = clock_timestamp()
     WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.state = 'suspended' AND NOT EXISTS (
@@ -58,7 +70,7 @@ _PENDING: Final = f"""
 _SETTLED: Final = "c.incarnation = i.incarnation AND c.xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _CHANGES: Final = f"""
     WITH i AS MATERIALIZED (SELECT current_incarnation() AS incarnation)
-    SELECT i.incarnation, p.place, p.change_id, p.taken, p.at, a.*, {_LAPSED} AS lapsed
+    SELECT i.incarnation, p.place, p.change_id, p.taken, p.at, a.*, {_LAPSED} AS lapsed, {_VOTES}
     FROM i LEFT JOIN LATERAL (
         (SELECT 0 AS place, c.change_id, c.approval_id, c.status AS taken, c.at FROM approval_changes c
             WHERE c.tenant_id = $1 AND $2 = 0 AND c.incarnation <> i.incarnation AND c.change_id > $3
@@ -133,12 +145,22 @@ class ApprovalTables(TenantTransaction):
             escape_text(decided.reason),
             None if decided.arguments is None else dump_json(dict(decided.arguments)),
             decided.edited_digest,
+            decided.approvals_needed,
+            dump_json([*decided.earlier, *([] if decided.decision == "deny" else [decided.decided_by])]),
         )
         if not rows:
             raise ValueError(f"{approval_id} is no question that waits for an answer")
         stored = to_approval(rows[0])
         await self._fetch(_QUEUE_ROOT, self.tenant_id, stored.root_run_id)
         return stored
+
+    async def vote_approval(self, approval_id: ApprovalId, vote: Vote) -> Approval:
+        """Raises ValueError for a question that is not pending."""
+        said = (escape_text(vote.subject), dump_json(sorted(vote.groups)), vote.decision)
+        if not await self._fetch(_VOTE, self.tenant_id, approval_id, *said):
+            raise ValueError(f"{approval_id} is no question that waits for an answer")
+        [row] = await self._fetch(_GET, self.tenant_id, approval_id)
+        return to_approval(row)
 
     async def pending_approvals(self, root_run_ids: Collection[RunId]) -> Mapping[RunId, tuple[ApprovalId, ...]]:
         if not root_run_ids:
@@ -168,8 +190,10 @@ class ApprovalTables(TenantTransaction):
 
 
 def to_approval(row: Mapping[str, Any]) -> Approval:
-    """A row of approvals with ``lapsed``: whether its time is over by the database's clock."""
+    """A row of approvals with ``lapsed``: whether its time is over by the database's clock. With ``votes`` those are
+    told, too."""
     status = ApprovalStatus(row["status"])
+    decided_by = unescape_optional(row["decided_by"])
     return Approval(
         approval_id=ApprovalId(row["approval_id"]),
         tenant_id=TenantId(row["tenant_id"]),
@@ -190,12 +214,29 @@ def to_approval(row: Mapping[str, Any]) -> Approval:
         requested_at=row["requested_at"].timestamp(),
         expires_at=to_epoch(row["expires_at"]),
         decided_at=to_epoch(row["decided_at"]),
-        decided_by=unescape_optional(row["decided_by"]),
+        decided_by=decided_by,
         decision=row["decision"],
         decision_reason=unescape_text(row["decision_reason"]),
         arguments=None if row["arguments"] is None else json.loads(row["arguments"]),
         edited_digest=row["edited_digest"],
+        votes=_to_votes(row.get("votes")),
+        approvals_needed=row["approvals_needed"] or 1,
+        approved_by=_to_approvers(row["approved_by"], row["decision"], decided_by),
     )
+
+
+def _to_votes(text: str | None) -> tuple[Vote, ...]:
+    return tuple(
+        Vote(subject=unescape_text(subject), groups=frozenset(groups), decision=decision)
+        for subject, groups, decision in json.loads(text or "[]")
+    )
+
+
+def _to_approvers(text: str | None, decision: Decision | None, decided_by: str | None) -> tuple[str, ...]:
+    if text is not None:
+        return tuple(json.loads(text))
+    # Decided by a process of the release before, or by nobody.
+    return () if decided_by is None or decision == "deny" else (decided_by,)
 
 
 def dump_questions(asked: Sequence[NewApproval]) -> str | None:

@@ -99,6 +99,45 @@ AUDITS: Final[Mapping[str, str]] = {
     "a run that was gone on from has ended": """
         SELECT e.run_id FROM runs r JOIN runs e ON e.tenant_id = r.tenant_id AND e.run_id = r.resumes
         WHERE e.state IN ('queued', 'running', 'suspended')""",
+    "nothing is reserved for a run that has ended": """
+        SELECT h.run_id FROM ledger_holds h LEFT JOIN runs r USING (tenant_id, run_id)
+        WHERE coalesce(r.state, '') NOT IN ('queued', 'running', 'suspended')""",
+    "a run was driven no longer than its log tells, and in the time of its root": """
+        SELECT r.run_id FROM runs r JOIN LATERAL (
+            SELECT coalesce(sum(g.us), 0) AS us FROM (
+                SELECT CASE WHEN e.fence = lag(e.fence) OVER log
+                    THEN greatest(0, extract(epoch FROM e.at - lag(e.at) OVER log) * 1000000) END AS us
+                FROM events e WHERE e.tenant_id = r.tenant_id AND e.run_day = r.run_day AND e.run_id = r.run_id
+                WINDOW log AS (ORDER BY e.seq)
+            ) AS g
+        ) AS l ON r.active_us > CASE WHEN r.parent_run_id IS NULL THEN l.us ELSE 0 END
+        WHERE r.active_us <> 0""",
+}
+
+# Only where every ceiling stood before its tenant's first run began, and nothing was erased or forgotten since.
+WHOLE_LEDGER: Final[Mapping[str, str]] = {
+    "the ledger holds what the runs of its tenant have used, to the last unit": """
+        WITH used AS (
+            SELECT r.tenant_id, coalesce(sum(r.cost), 0) AS cost, sum(r.input_tokens) AS input,
+                sum(r.output_tokens) AS output, sum(r.model_calls) AS model_calls, sum(r.tool_calls) AS tool_calls,
+                sum(r.active_us) AS active_us
+            FROM runs r GROUP BY r.tenant_id
+        ),
+        charged AS (
+            SELECT l.tenant_id, l.window_seconds, sum(l.cost) AS cost, sum(l.input_tokens) AS input,
+                sum(l.output_tokens) AS output, sum(l.model_calls) AS model_calls, sum(l.tool_calls) AS tool_calls,
+                sum(l.active_us) AS active_us
+            FROM ledger l GROUP BY l.tenant_id, l.window_seconds
+        ),
+        kept AS (
+            SELECT DISTINCT c.tenant_id, c.window_seconds FROM ceilings c
+        )
+        SELECT k.tenant_id || ' in ' || k.window_seconds || ' s' FROM kept k
+        JOIN used u ON u.tenant_id = k.tenant_id
+        LEFT JOIN charged c ON c.tenant_id = k.tenant_id AND c.window_seconds = k.window_seconds
+        WHERE (u.cost, u.input, u.output, u.model_calls, u.tool_calls, u.active_us) <> (coalesce(c.cost, 0),
+            coalesce(c.input, 0), coalesce(c.output, 0), coalesce(c.model_calls, 0), coalesce(c.tool_calls, 0),
+            coalesce(c.active_us, 0))""",
 }
 
 _SEES_ALL: Final = """
@@ -107,8 +146,10 @@ _SEES_ALL: Final = """
 """
 
 
-async def audit(connection: AsyncConnection) -> Mapping[str, tuple[str, ...]]:
+async def audit(connection: AsyncConnection, *, whole_ledger: bool = False) -> Mapping[str, tuple[str, ...]]:
     """Each sentence that does not hold, with up to 20 ids of what breaks it; empty when all is well.
+
+    ``whole_ledger`` asks WHOLE_LEDGER, too. What goes on meanwhile does not disturb it: each sentence is one snapshot.
 
     Raises ConfigurationError ``audit_role_sees_nothing`` for a role that row security holds.
     """
@@ -117,7 +158,7 @@ async def audit(connection: AsyncConnection) -> Mapping[str, tuple[str, ...]]:
             "an audit sees nothing as this role; SET ROLE runwright_scheduler first", code="audit_role_sees_nothing"
         )
     broken: dict[str, tuple[str, ...]] = {}
-    for sentence, query in AUDITS.items():
+    for sentence, query in {**AUDITS, **(WHOLE_LEDGER if whole_ledger else {})}.items():
         found = tuple((await connection.scalars(text(f"{query} LIMIT 20"))).all())
         if found:
             broken[sentence] = found

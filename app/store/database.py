@@ -15,6 +15,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from app.errors import ConfigurationError, StoreUnavailable
 from app.ids import TenantId
+from app.store.types import escape_text
 
 _TENANT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -67,8 +68,9 @@ class Database:
             return rows
 
     @contextlib.asynccontextmanager
-    async def enter_tenant(self, tenant_id: TenantId) -> AsyncIterator[asyncpg.Connection]:
-        """A transaction that sees one tenant's rows and commits when the block ends well.
+    async def enter_tenant(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[asyncpg.Connection]:
+        """A transaction that sees one tenant's rows and commits when the block ends well. ``actor`` is who the audit
+        trail names for what is changed in it.
 
         Statements in it are sent under ``store_errors``. Raises StoreUnavailable; then it did not commit, or nobody
         knows.
@@ -81,7 +83,7 @@ class Database:
             driver = _driver_of(borrowed)
             with store_errors():
                 # One round trip, which parameters would make two: that is why the id is checked above.
-                await driver.execute(f"BEGIN; SET LOCAL app.tenant_id = '{tenant_id}'")
+                await driver.execute(f"BEGIN; SET LOCAL app.tenant_id = '{tenant_id}'{_name_actor(actor)}")
             yield driver
             with store_errors():
                 ended = await driver.execute("COMMIT")
@@ -120,6 +122,14 @@ def _driver_of(borrowed: PoolProxiedConnection) -> asyncpg.Connection:
     # SQLAlchemy's own execution costs several times what the driver's does, so only its pool is in the way of calls
     # that every run makes.
     return borrowed.driver_connection
+
+
+def _name_actor(actor: str | None) -> str:
+    """The statement that says who acts, whatever they are called: of the name only hexadecimal digits are in it."""
+    if actor is None:
+        return ""
+    name = escape_text(actor).encode(errors="replace").hex()
+    return f"; SELECT set_config('app.actor', convert_from(decode('{name}', 'hex'), 'UTF8'), true)"
 
 
 async def _roll_back(borrowed: PoolProxiedConnection, *, after: BaseException) -> None:

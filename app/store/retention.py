@@ -1,12 +1,11 @@
-"""Erasing: in a tenant's transaction what a caller asks for, and for the job what a tenant's setting says.
+"""Erasing what a tenant's setting no longer keeps, and the news of what was erased.
 
 The database's clock alone says what is due, and each erasure looks again under its lock. Row security holds: what is
 due is looked for one tenant at a time, as that tenant.
 """
 
 import base64
-import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -14,12 +13,9 @@ import asyncpg
 from app.ids import RunId, SessionId, TenantId
 from app.ports.retention import ArchiveLine, DueRun, Erasure, Erasures, OldSession, Turn
 from app.store.database import Database, store_errors
-from app.store.rows import dump_json, to_instant
-from app.store.schema import metadata
-from app.store.transaction import TenantTransaction
-from app.store.types import EscapedText, unescape_text
+from app.store.lines import write_line
+from app.store.rows import to_instant
 
-_ERASE_RUN: Final = "SELECT erase_run($1, $2) AS erased"
 _TAKE_TURN: Final = "SELECT tenant_id, archive FROM take_retention_turn($1, $2)"
 _HOLD_TURN: Final = "SELECT hold_retention_turn($1, $2)"
 _RETAIN_RUN: Final = "SELECT retain_run($1, $2) AS erased"
@@ -78,23 +74,7 @@ _ARTIFACT: Final = """
     WHERE a.tenant_id = $1 AND a.session_id = $2 AND a.name = $3 AND a.version = $4
 """
 
-# Columns of text that holds JSON: in the archive they are the values themselves.
-_JSON: Final = frozenset(
-    {"arguments", "budget", "context", "input", "messages", "metadata", "output_schema", "payload", "resolutions"}
-    | {"summary", "team", "value"}
-)
 _FIRST: Final = (0.0, "")
-
-
-class RetentionTables(TenantTransaction):
-    """The part of a tenant's transaction that erases runs."""
-
-    async def erase_run(self, run_id: RunId) -> bool:
-        """True where it was gone. False, and nothing is erased, while it, a run that goes on from it, or a later one
-        of its session has not ended, and for a run below another one."""
-        [row] = await self._fetch(_ERASE_RUN, self.tenant_id, run_id)
-        erased: bool = row["erased"]
-        return erased
 
 
 class PostgresRetention:
@@ -196,16 +176,4 @@ class PostgresErasures:
 
 
 def _to_line(day: str, table: str, row: str, **more: Any) -> ArchiveLine:
-    """Texts as people wrote them, JSON as values, amounts as texts: no digit is lost."""
-    values: dict[str, Any] = json.loads(row, parse_float=str)
-    for name in _escaped_columns(table):
-        if values[name] is not None:
-            values[name] = unescape_text(values[name])
-    for name in _JSON & values.keys():
-        if values[name] is not None:
-            values[name] = json.loads(values[name])
-    return ArchiveLine(day=day, text=dump_json({"table": table, "row": values | more}))
-
-
-def _escaped_columns(table: str) -> Iterable[str]:
-    return (column.name for column in metadata.tables[table].c if isinstance(column.type, EscapedText))
+    return ArchiveLine(day=day, text=write_line(table, row, **more))

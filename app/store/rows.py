@@ -138,6 +138,7 @@ def new_root_columns(run: NewRun) -> tuple[Any, ...]:
         run.resumes,
         run.first_run_id,
         dump_resolutions(run.resolutions),
+        run.on_ledger_error,
     )
 
 
@@ -217,6 +218,7 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         resumes=None if row["resumes"] is None else RunId(row["resumes"]),
         first_run_id=None if row["first_run_id"] is None else RunId(row["first_run_id"]),
         resolutions=load_resolutions(row["resolutions"]),
+        on_ledger_error=row["on_ledger_error"],
     )
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
+    Double,
     ForeignKeyConstraint,
     Index,
     Integer,
@@ -25,11 +26,27 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from app.events import RunState
-from app.store import tables_approvals, tables_retention, tables_webhooks
+from app.store import (
+    tables_approvals,
+    tables_ledger,
+    tables_retention,
+    tables_tenancy,
+    tables_votes,
+    tables_webhooks,
+)
 from app.store.schema import ID, INSTANT, NOW, XID, metadata
 from app.store.types import EscapedText
 
-__all__ = ["metadata", "runs", "tables_approvals", "tables_retention", "tables_webhooks"]
+__all__ = [
+    "metadata",
+    "runs",
+    "tables_approvals",
+    "tables_ledger",
+    "tables_retention",
+    "tables_tenancy",
+    "tables_votes",
+    "tables_webhooks",
+]
 
 tenants = Table(
     "tenants",
@@ -40,10 +57,24 @@ tenants = Table(
     Column("max_running", Integer),
     Column("allow_self_approval", Boolean, nullable=False, server_default=text("false")),
     Column("retention", Text),
+    Column("max_queued", Integer),
+    Column("requests_per_minute", Integer),
+    Column("weight", Integer, nullable=False, server_default=text("1")),
+    Column("tools", ARRAY(EscapedText)),
+    Column("models", ARRAY(EscapedText)),
+    Column("budget", Text),
+    Column("on_ledger_error", ID, nullable=False, server_default=text("'fail'")),
+    Column("approvers", Text),
+    Column("erase_requested_at", INSTANT),
     PrimaryKeyConstraint("tenant_id", name="pk_tenants"),
     UniqueConstraint("name", name="uq_tenants_name"),
     CheckConstraint("max_running >= 0", name="ck_tenants_max_running"),
+    CheckConstraint("max_queued >= 0", name="ck_tenants_max_queued"),
+    CheckConstraint("requests_per_minute >= 1", name="ck_tenants_requests_per_minute"),
+    CheckConstraint("weight BETWEEN 1 AND 1000", name="ck_tenants_weight"),
+    CheckConstraint("on_ledger_error IN ('fail', 'proceed')", name="ck_tenants_on_ledger_error"),
 )
+Index("ix_tenants_erasing", tenants.c.erase_requested_at, postgresql_where=text("erase_requested_at IS NOT NULL"))
 
 keys = Table(
     "keys",
@@ -56,10 +87,15 @@ keys = Table(
     Column("created_at", INSTANT, nullable=False, server_default=NOW),
     Column("expires_at", INSTANT),
     Column("revoked_at", INSTANT),
+    Column("groups", ARRAY(EscapedText), nullable=False, server_default=text("'{}'")),
+    Column("description", EscapedText, nullable=False, server_default=text("''")),
+    Column("last_used_at", INSTANT),
+    Column("replaces", ID),
     PrimaryKeyConstraint("key_id", name="pk_keys"),
     UniqueConstraint("secret_hash", name="uq_keys_secret_hash"),
     ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"], name="fk_keys_tenant"),
 )
+Index("ix_keys_tenant", keys.c.tenant_id, keys.c.created_at, keys.c.key_id)
 
 agents = Table(
     "agents",
@@ -142,6 +178,10 @@ runs = Table(
     Column("resumed_by", ID),
     Column("first_run_id", ID),
     Column("resolutions", Text),
+    Column("on_ledger_error", ID, nullable=False, server_default=text("'fail'")),
+    Column("active_us", BigInteger, nullable=False, server_default=text("0")),
+    Column("last_event_at", INSTANT),
+    Column("last_event_fence", BigInteger),
     PrimaryKeyConstraint("tenant_id", "run_id", name="pk_runs"),
     CheckConstraint(f"state IN ({', '.join(repr(state.value) for state in RunState)})", name="ck_runs_state"),
     postgresql_with={"fillfactor": 70},
@@ -156,6 +196,16 @@ Index(
     runs.c.run_id,
     postgresql_where=text("state = 'queued' AND NOT blocked"),
 )
+Index(
+    "ix_runs_queued_agent",
+    runs.c.tenant_id,
+    runs.c.lane,
+    runs.c.agent,
+    runs.c.priority.desc(),
+    runs.c.created_at,
+    runs.c.run_id,
+    postgresql_where=text("state = 'queued' AND NOT blocked"),
+)
 Index("ix_runs_recovered", runs.c.recoveries.desc(), postgresql_where=text("state = 'queued' AND recoveries > 0"))
 Index(
     "ix_runs_ending",
@@ -164,6 +214,14 @@ Index(
 )
 Index("ix_runs_running", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'running'"))
 Index("ix_runs_suspended", runs.c.tenant_id, runs.c.run_id, postgresql_where=text("state = 'suspended'"))
+Index(
+    "ix_runs_caller",
+    runs.c.tenant_id,
+    runs.c.caller,
+    runs.c.created_at.desc(),
+    runs.c.run_id.desc(),
+    postgresql_where=text("caller IS NOT NULL"),
+)
 Index(
     "uq_runs_session_seq",
     runs.c.tenant_id,
@@ -205,6 +263,8 @@ tenant_queue = Table(
     metadata,
     Column("tenant_id", ID, nullable=False),
     Column("virtual_time", BigInteger, nullable=False, server_default=text("0")),
+    Column("turn_seconds", Double),
+    Column("started_at", INSTANT),
     PrimaryKeyConstraint("tenant_id", name="pk_tenant_queue"),
     postgresql_with={"fillfactor": 50},
 )
@@ -223,6 +283,7 @@ workers = Table(
     Column("worker_id", ID, nullable=False),
     Column("names", ARRAY(Text), nullable=False),
     Column("seen_at", INSTANT, nullable=False),
+    Column("drain_requested_at", INSTANT),
     PrimaryKeyConstraint("worker_id", name="pk_workers"),
 )
 

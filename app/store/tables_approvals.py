@@ -44,6 +44,8 @@ approvals = Table(
     Column("decision_reason", EscapedText, nullable=False, server_default=text("''")),
     Column("arguments", Text),
     Column("edited_digest", Text),
+    Column("approvals_needed", Integer),
+    Column("approved_by", Text),
     PrimaryKeyConstraint("tenant_id", "approval_id", name="pk_approvals"),
     CheckConstraint("kind IN ('call', 'outcome')", name="ck_approvals_kind"),
     CheckConstraint("status IN ('pending', 'approved', 'denied', 'expired', 'cancelled')", name="ck_approvals_status"),
@@ -54,6 +56,7 @@ approvals = Table(
         " AND (decided_by IS NULL) = (decision IS NULL)",
         name="ck_approvals_decided",
     ),
+    CheckConstraint("(approvals_needed IS NULL) = (approved_by IS NULL)", name="ck_approvals_counted"),
 )
 Index("ix_approvals_newest", approvals.c.tenant_id, approvals.c.requested_at.desc(), approvals.c.approval_id.desc())
 Index(

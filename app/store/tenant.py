@@ -3,26 +3,30 @@
 import contextlib
 import datetime
 import hashlib
+import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from app.events import RunEvent
 from app.ids import RunId, TenantId
 from app.ports.records import CancelWish, NewRun, RememberedAnswer, RunFilter, RunRecord, StoredEventRow
+from app.ports.tenancy import TenantRules
 from app.store.agents import AgentTables
 from app.store.approvals import CLOSE_QUESTIONS, ApprovalTables
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
-from app.store.retention import RetentionTables
+from app.store.erasure import ErasureTables
+from app.store.ledger import UsageTables
 from app.store.rows import dump_json, new_root_columns, new_run_columns, to_instant, to_logs, to_run_record
 from app.store.sessions import SessionTables
+from app.store.tenancy import load_rules
 from app.store.types import escape_optional, escape_text
 from app.store.webhooks import WebhookTables
 
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
 _SUBMIT: Final = (
     "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
-    " $20, $21, $22, $23, $24)"
+    " $20, $21, $22, $23, $24, $25)"
 )
 _FIND_RESUMED: Final = """
     SELECT resumed_by AS run_id FROM runs WHERE tenant_id = $1 AND run_id = $2 AND resumed_by IS NOT NULL
@@ -35,7 +39,12 @@ _LOGS: Final = """
     JOIN events e ON e.tenant_id = $1 AND e.run_day = r.run_day AND e.run_id = r.run_id
     ORDER BY o.place, e.seq
 """
-_SELF_APPROVAL: Final = "SELECT allow_self_approval FROM tenants WHERE tenant_id = $1"
+_RULES: Final = "SELECT tenant_rules($1) AS rules"
+# Where nothing of it was started for longer than a turn usually takes, it takes that long at least.
+_QUEUE_WAIT: Final = """
+    SELECT greatest(turn_seconds, extract(epoch FROM clock_timestamp() - started_at)::float8) AS seconds
+    FROM tenant_queue WHERE tenant_id = $1
+"""
 _GET_RUN: Final = "SELECT * FROM runs WHERE tenant_id = $1 AND run_id = $2"
 # Those that wait for a worker and those that wait for their session lie in different indexes.
 _COUNT_QUEUED: Final = """
@@ -93,6 +102,7 @@ _TAKE_KEY: Final = """
 """
 _GET_KEY: Final = "SELECT body_digest, run_id FROM idempotency_keys WHERE tenant_id = $1 AND key_digest = $2"
 _SETTLE_KEY: Final = "UPDATE idempotency_keys SET run_id = $3 WHERE tenant_id = $1 AND key_digest = $2"
+_MAX_WAIT_SECONDS: Final = 3600
 _KEYS_KEPT: Final = datetime.timedelta(hours=24)  # the HTTP contract, "Idempotent create"
 
 
@@ -103,12 +113,15 @@ class PostgresTenantStore:
         self._database = database
 
     @contextlib.asynccontextmanager
-    async def begin(self, tenant_id: TenantId) -> AsyncIterator["PostgresTenantTx"]:
-        async with self._database.enter_tenant(tenant_id) as driver:
+    async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator["PostgresTenantTx"]:
+        """``actor`` is who the audit trail names for what is changed."""
+        async with self._database.enter_tenant(tenant_id, actor=actor) as driver:
             yield PostgresTenantTx(driver, tenant_id)
 
 
-class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables, ApprovalTables, WebhookTables, RetentionTables):
+class PostgresTenantTx(
+    AgentTables, SessionTables, ArtifactTables, ApprovalTables, WebhookTables, ErasureTables, UsageTables
+):
     """Satisfies ``ports.store.TenantTx``."""
 
     async def now(self) -> float:
@@ -172,9 +185,17 @@ class PostgresTenantTx(AgentTables, SessionTables, ArtifactTables, ApprovalTable
     async def logs_before(self, run_id: RunId) -> tuple[tuple[RunEvent, ...], ...]:
         return to_logs(await self._fetch(_LOGS, self.tenant_id, run_id))
 
-    async def allows_self_approval(self) -> bool:
-        rows = await self._fetch(_SELF_APPROVAL, self.tenant_id)
-        return bool(rows) and bool(rows[0]["allow_self_approval"])
+    async def rules(self) -> TenantRules:
+        """The defaults where the tenant has no row, which is so in tests only."""
+        [row] = await self._fetch(_RULES, self.tenant_id)
+        return TenantRules() if row["rules"] is None else load_rules(row["rules"])
+
+    async def queue_wait_seconds(self) -> int:
+        """After how many seconds a place in the tenant's queue is likely to come free, from 1 to 3600: what lay lately
+        between two starts of its runs while others of them waited."""
+        rows = await self._fetch(_QUEUE_WAIT, self.tenant_id)
+        seconds = (rows[0]["seconds"] or 0.0) if rows else 0.0
+        return min(_MAX_WAIT_SECONDS, max(1, math.ceil(seconds)))
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
         digest = _digest(route, subject, key)

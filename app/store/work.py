@@ -8,6 +8,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 import asyncpg
@@ -16,13 +17,16 @@ from app.agents import Agent, inline_team
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
 from app.ids import ApprovalId, RunId, TenantId, WorkerId
+from app.policy import CeilingDimension
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
+from app.ports.tenancy import TenantRules
 from app.store.approvals import dump_closed, dump_questions, to_approval
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
+from app.store.ledger import dump_reservation, ledger_errors, to_refusal
 from app.store.rows import (
     dump_input,
     dump_messages,
@@ -37,6 +41,7 @@ from app.store.rows import (
     to_logs,
     to_run_record,
 )
+from app.store.tenancy import load_rules
 from app.store.types import escape_optional, escape_text, unescape_optional
 
 _CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3, $4)"
@@ -48,16 +53,18 @@ _ADOPT: Final = (
 _LOAD: Final = (
     "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
     " l.history, l.last_agent, l.state_keys, l.state_values, l.children, l.before_runs, l.before_seqs, l.before_kinds,"
-    " l.before_instants, l.before_payloads FROM load_run($1, $2, $3, $4) l"
+    # load_run enters the tenant, and its row comes before this is asked.
+    " l.before_instants, l.before_payloads, tenant_rules($1) AS terms FROM load_run($1, $2, $3, $4) l"
 )
 _APPEND: Final = (
-    "SELECT seq, at FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,"
-    " $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)"
+    "SELECT seq, at, refused FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
+    " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)"
 )
-_HELLO: Final = "SELECT hello_worker($1, $2)"
+_ROOM: Final = "SELECT dimension, room FROM ledger_room($1, $2, $3)"
+_HELLO: Final = "SELECT hello_worker($1, $2) AS is_to_drain"
 _SWEEP: Final = "SELECT queued, tenant_ids, approval_ids FROM sweep_waiting_runs()"
 _FIND_APPROVAL: Final = "SELECT (f.approval).*, f.lapsed FROM find_approval($1, $2) f"
-_RENEW: Final = "SELECT run_id, cancelled, reason, requested_by, extended FROM renew_claims($1, $2, $3, $4)"
+_RENEW: Final = "SELECT run_id, cancelled, reason, requested_by, extended, paused FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
 _SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
 _REQUEUE: Final = "SELECT requeue_expired_runs() AS count"
@@ -80,8 +87,10 @@ class PostgresWorkStore:
     ) -> Sequence[Claim]:
         return await self._take(_CLAIM, worker_id, limit, lease_seconds, None if has is None else _names(has))
 
-    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
-        await self._database.fetch(_HELLO, worker_id, _names(has))
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> bool:
+        [row] = await self._database.fetch(_HELLO, worker_id, _names(has))
+        is_to_drain: bool = row["is_to_drain"]
+        return is_to_drain
 
     async def claim_ending(
         self, worker_id: WorkerId, *, limit: int, lease_seconds: float, max_recoveries: int | None = None
@@ -154,6 +163,7 @@ class PostgresWorkStore:
             session_state=load_state(row["state_keys"], row["state_values"]),
             children=to_children(row["children"]),
             before=_load_before(row),
+            terms=TenantRules() if row["terms"] is None else load_rules(row["terms"]),
         )
 
     async def append_if_owner(
@@ -165,23 +175,27 @@ class PostgresWorkStore:
         kinds = [body.kind for body in bodies]
         payloads = [encode_event(body) for body in bodies]
         after = self._last_seq.get((claim.run_id, claim.fence))
-        rows = await self._database.fetch(
-            _APPEND,
-            claim.tenant_id,
-            claim.run_id,
-            claim.fence,
-            after,
-            kinds,
-            payloads,
-            *_summary(update),
-            claim.root_run_id,
-            *_leavings(update),
-            dump_questions(update.asked),
-            *dump_closed(update.closed),
-        )
+        with ledger_errors():
+            rows = await self._database.fetch(
+                _APPEND,
+                claim.tenant_id,
+                claim.run_id,
+                claim.fence,
+                after,
+                kinds,
+                payloads,
+                *_summary(update),
+                claim.root_run_id,
+                *_leavings(update),
+                dump_questions(update.asked),
+                *dump_closed(update.closed),
+                *dump_reservation(update),
+            )
         if not rows:
             self._forget(claim)
             raise _lost(claim)
+        if rows[0]["refused"] is not None:
+            raise to_refusal(rows[0]["refused"])
         if update.state is RunState.RUNNING:
             self._remember(claim, rows[-1]["seq"])
         else:
@@ -198,6 +212,12 @@ class PostgresWorkStore:
             for row, kind, payload in zip(rows, kinds, payloads, strict=True)
         )
 
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+        """What the run itself has reserved is no bound to it: that is settled with its next append."""
+        with ledger_errors():
+            rows = await self._database.fetch(_ROOM, claim.tenant_id, claim.run_id, claim.root_run_id)
+        return {CeilingDimension(row["dimension"]): row["room"] for row in rows}
+
     async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
         if not claims:
             return {}
@@ -208,7 +228,10 @@ class PostgresWorkStore:
             [claim.fence for claim in claims],
             lease_seconds,
         )
-        return {RunId(row["run_id"]): Renewal(wish=_told_wish(row), extended=row["extended"]) for row in rows}
+        return {
+            RunId(row["run_id"]): Renewal(wish=_told_wish(row), extended=row["extended"], paused=row["paused"])
+            for row in rows
+        }
 
     async def release(self, claim: Claim) -> None:
         self._forget(claim)
@@ -309,7 +332,7 @@ def _names(has: frozenset[str]) -> list[str]:
 
 
 def _leavings(update: RunUpdate) -> tuple[Any, ...]:
-    """The last parameters of append_events: what goes to the session, or is kept beside it."""
+    """Parameters of append_events: what goes to the session, or is kept beside it."""
     items = None if not update.session_items else dump_messages(update.session_items)
     keys, values = (None, None) if not update.state_delta else dump_state(update.state_delta)
     return update.iterations, items, update.last_agent, keys, values

@@ -2,9 +2,12 @@
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import asyncpg
 
 from app.conversation import Message, Role
 from app.events import RunState
@@ -153,3 +156,17 @@ def rows(lines: Sequence[ArchiveLine], table: str) -> list[dict[str, Any]]:
     """Those of one table."""
     parsed = [json.loads(line.text) for line in lines]
     return [line["row"] for line in parsed if line["table"] == table]
+
+
+@asynccontextmanager
+async def locked(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
+    """Somebody holds what the statement locks."""
+    connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.fetch(statement, *arguments)
+    try:
+        yield
+    finally:
+        await transaction.rollback()
+        await connection.close()

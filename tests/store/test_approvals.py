@@ -244,12 +244,12 @@ async def test_a_tenant_says_whether_its_people_approve_their_own_calls(
         allowed,
     )
     async with store.begin(TENANT) as tx:
-        assert await tx.allows_self_approval() is allowed
+        assert (await tx.rules()).allow_self_approval is allowed
 
 
 async def test_an_unknown_tenant_allows_nothing(store: PostgresTenantStore) -> None:
     async with store.begin(TENANT) as tx:
-        assert await tx.allows_self_approval() is False
+        assert (await tx.rules()).allow_self_approval is False
 
 
 # --- what the database itself refuses --------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ VIOLATIONS = {
     "readers were told of the status of every question": "DELETE FROM approval_changes WHERE status = 'approved'",
     "a notice that waits is of a webhook that is there, or is dropped when it is taken": "DELETE FROM webhooks",
     "a run that was gone on from has ended": "UPDATE runs SET resumes = 'run_running' WHERE run_id = 'run_queued'",
+    "nothing is reserved for a run that has ended": "INSERT INTO ledger_holds VALUES ('ten_a', 'run_ended', 0, 0, 0)",
+    "a run was driven no longer than its log tells, and in the time of its root": "UPDATE runs"
+    " SET active_us = 60000000000 WHERE run_id = 'run_ended'",
 }
 
 # Sentences that more than one column can break.
@@ -68,6 +71,7 @@ MORE_VIOLATIONS = [
     ("a blocked run that goes on waits for an earlier one of its session", "session_seq = 0", "run_blocked"),
     ("an open question is of a run that goes on, and so does its root", "state = 'failed'", "run_running"),
     ("an open question is of a run that goes on, and so does its root", "state = 'failed'", "run_child"),
+    ("a run was driven no longer than its log tells, and in the time of its root", "active_us = 1", "run_child"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Keys and tenants: the operator's side, and the look-up before a tenant is known."""
+"""Keys: found by their hash before a tenant is known, with what the operator gave them."""
 
 import hashlib
 import secrets
@@ -8,80 +8,154 @@ import asyncpg
 import pytest
 
 from app.execution.system import Uuid7Ids
-from app.ids import is_id
-from app.store.admin import PostgresAdminStore
+from app.ids import KeyId
 from app.store.database import Database, DatabaseConfig
 from app.store.keys import PostgresKeyStore
+from app.store.operator import PostgresOperatorStore
 from tests.conftest import DatabaseUrls
-from tests.store.support import NUL, query
+from tests.store.operating import ACTOR, new_key, new_tenant
+from tests.store.support import FUTURE, NUL, PAST, query
 
 
 @pytest.fixture
-async def admin(shared_urls: DatabaseUrls) -> AsyncIterator[PostgresAdminStore]:
+async def operator(shared_urls: DatabaseUrls) -> AsyncIterator[PostgresOperatorStore]:
     database = Database(DatabaseConfig(url=shared_urls.admin_url, pool_size=1))
-    yield PostgresAdminStore(database, Uuid7Ids())
+    yield PostgresOperatorStore(database, Uuid7Ids())
     await database.close()
 
 
 @pytest.fixture
-def secret_hash() -> bytes:
-    return hashlib.sha256(secrets.token_bytes(16)).digest()
+def keys(shared_database: Database) -> PostgresKeyStore:
+    return PostgresKeyStore(shared_database)
 
 
-async def test_a_tenant_is_made_once(admin: PostgresAdminStore) -> None:
-    name = f"{NUL} {secrets.token_hex(4)}"
-    first = await admin.ensure_tenant(name)
-    assert is_id("ten", first)
-    assert await admin.ensure_tenant(name) == first
-    assert await admin.ensure_tenant(f"{name} ") != first
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
+async def test_a_key_is_found_by_its_hash(operator: PostgresOperatorStore, keys: PostgresKeyStore, name: str) -> None:
+    tenant = await new_tenant(operator)
+    key = new_key(
+        tenant.tenant_id,
+        subject=NUL,
+        scopes=frozenset({"runs:read", "runs:write"}),
+        groups=frozenset({"finance", NUL}),
+    )
+    await operator.add_key(key, actor=ACTOR)
+    found = await getattr(keys, name)(key.secret_hash)
+    assert (found.key_id, found.tenant_id, found.subject) == (key.key_id, tenant.tenant_id, NUL)
+    assert (found.scopes, found.groups) == (key.scopes, key.groups)
+    assert (found.expires_at, found.revoked, found.retry_after_seconds) == (None, False, None)
 
 
-async def test_a_key_is_found_by_its_hash(
-    admin: PostgresAdminStore, shared_database: Database, secret_hash: bytes
-) -> None:
-    tenant_id = await admin.ensure_tenant("keys")
-    await admin.add_key(tenant_id=tenant_id, subject=NUL, scopes={"runs:read", "runs:write"}, secret_hash=secret_hash)
-    found = await PostgresKeyStore(shared_database).find_key(secret_hash)
-    assert found is not None
-    assert (found.tenant_id, found.subject, found.scopes) == (tenant_id, NUL, frozenset({"runs:read", "runs:write"}))
-    assert (found.expires_at, found.revoked) == (None, False)
-    assert is_id("key", found.key_id)
-
-
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
 async def test_an_operators_key_has_no_tenant(
-    admin: PostgresAdminStore, shared_database: Database, secret_hash: bytes
+    operator: PostgresOperatorStore, keys: PostgresKeyStore, name: str
 ) -> None:
-    await admin.add_key(tenant_id=None, subject=None, scopes=["operator"], secret_hash=secret_hash)
-    found = await PostgresKeyStore(shared_database).find_key(secret_hash)
-    assert found is not None
+    key = new_key(None, subject=None, scopes=frozenset({"operator"}))
+    await operator.add_key(key, actor=ACTOR)
+    found = await getattr(keys, name)(key.secret_hash)
     assert (found.tenant_id, found.subject) == (None, None)
 
 
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
 async def test_an_expired_or_revoked_key_says_so(
-    admin: PostgresAdminStore, shared_urls: DatabaseUrls, shared_database: Database, secret_hash: bytes
+    operator: PostgresOperatorStore, keys: PostgresKeyStore, shared_urls: DatabaseUrls, name: str
 ) -> None:
-    await admin.add_key(tenant_id=None, subject=None, scopes=["operator"], secret_hash=secret_hash)
+    key = new_key(None)
+    await operator.add_key(key, actor=ACTOR)
     await query(
         shared_urls.superuser_url,
         "UPDATE keys SET expires_at = to_timestamp(1000.5), revoked_at = now() WHERE secret_hash = $1",
-        secret_hash,
+        key.secret_hash,
     )
-    found = await PostgresKeyStore(shared_database).find_key(secret_hash)
-    assert found is not None
+    found = await getattr(keys, name)(key.secret_hash)
     assert (found.expires_at, found.revoked) == (1000.5, True)
 
 
-async def test_an_unknown_hash_finds_nothing(shared_database: Database, secret_hash: bytes) -> None:
-    assert await PostgresKeyStore(shared_database).find_key(secret_hash) is None
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
+async def test_an_unknown_hash_finds_nothing(keys: PostgresKeyStore, name: str) -> None:
+    unknown = hashlib.sha256(secrets.token_bytes(16)).digest()
+    assert await getattr(keys, name)(unknown) is None
 
 
-async def test_one_secret_is_one_key(admin: PostgresAdminStore, secret_hash: bytes) -> None:
-    await admin.add_key(tenant_id=None, subject=None, scopes=["operator"], secret_hash=secret_hash)
+async def test_one_secret_is_one_key(operator: PostgresOperatorStore) -> None:
+    key = new_key(None)
+    await operator.add_key(key, actor=ACTOR)
     with pytest.raises(asyncpg.UniqueViolationError):
-        await admin.add_key(tenant_id=None, subject=None, scopes=["operator"], secret_hash=secret_hash)
+        await operator.add_key(new_key(None, secret_hash=key.secret_hash), actor=ACTOR)
 
 
-async def test_the_services_login_makes_no_keys(shared_database: Database, secret_hash: bytes) -> None:
-    service = PostgresAdminStore(shared_database, Uuid7Ids())
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await service.add_key(tenant_id=None, subject=None, scopes=["operator"], secret_hash=secret_hash)
+async def test_a_key_without_a_hash_is_refused(operator: PostgresOperatorStore) -> None:
+    with pytest.raises(ValueError, match="hash"):
+        await operator.add_key(new_key(None, secret_hash=b""), actor=ACTOR)
+
+
+async def test_the_last_use_is_kept_and_never_goes_back(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    key = new_key(tenant.tenant_id)
+    await operator.add_key(key, actor=ACTOR)
+    await keys.note_uses({key.key_id: 2000.5, KeyId("key_unknown"): 1.0})
+    await keys.note_uses({key.key_id: PAST})
+    [told] = await operator.list_keys(tenant.tenant_id)
+    assert told.last_used_at == 2000.5
+
+
+async def test_a_clock_that_is_ahead_puts_no_use_into_the_future(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    key = new_key(tenant.tenant_id)
+    created = await operator.add_key(key, actor=ACTOR)
+    await keys.note_uses({key.key_id: FUTURE})
+    [told] = await operator.list_keys(tenant.tenant_id)
+    assert created is not None
+    assert told.last_used_at is not None
+    assert created.created_at <= told.last_used_at < FUTURE
+
+
+async def test_a_process_of_the_release_before_finds_keys_as_it_did(
+    operator: PostgresOperatorStore, shared_urls: DatabaseUrls
+) -> None:
+    key = new_key(None)
+    await operator.add_key(key, actor=ACTOR)
+    statement = "SELECT key_id, tenant_id, subject, scopes, expires_at, revoked FROM find_key($1)"
+    [found] = await query(shared_urls.app_url, statement, key.secret_hash)
+    assert tuple(found) == (key.key_id, None, "somebody", ["runs:read"], None, False)
+
+
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
+async def test_a_key_of_a_tenant_that_is_being_erased_is_not_found(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore, name: str
+) -> None:
+    tenant = await new_tenant(operator)
+    key = new_key(tenant.tenant_id)
+    await operator.add_key(key, actor=ACTOR)
+    await operator.erase_tenant(tenant.tenant_id, actor=ACTOR)
+    assert await getattr(keys, name)(key.secret_hash) is None
+
+
+async def test_a_tenant_is_admitted_by_its_id_and_by_its_name(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    found = [await keys.admit_tenant(asked) for asked in (tenant.tenant_id, tenant.name)]
+    told = [(record.tenant_id, record.scopes, record.subject) for record in found if record is not None]
+    assert told == [(tenant.tenant_id, frozenset(), None)] * 2
+
+
+async def test_an_id_comes_before_the_name_of_somebody_else(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    await operator.create_tenant(tenant.tenant_id, actor=ACTOR)
+    found = await keys.admit_tenant(tenant.tenant_id)
+    assert found is not None
+    assert found.tenant_id == tenant.tenant_id
+
+
+async def test_an_unknown_tenant_and_one_that_is_being_erased_are_not_admitted(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    await operator.erase_tenant(tenant.tenant_id, actor=ACTOR)
+    assert [await keys.admit_tenant(asked) for asked in (tenant.name, "nobody", NUL)] == [None] * 3

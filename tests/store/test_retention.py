@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 
 from app.execution.retention import Retention, retain_once
@@ -14,7 +12,7 @@ from app.store.database import Database
 from app.testing import FakeClock
 from tests.conftest import DatabaseUrls
 from tests.execution.support import RecordingSink
-from tests.store.ageing import KEEPING, Aged
+from tests.store.ageing import KEEPING, Aged, locked
 from tests.store.support import new_run, query, read, wait_for_rows
 
 TENANT, OTHER = TenantId("ten_a"), TenantId("ten_b")
@@ -35,20 +33,6 @@ async def patient(aged: Aged) -> AsyncIterator[None]:
     yield
     for name in ("retain_run", "retain_session"):
         await query(aged.url, f"ALTER FUNCTION {name} SET lock_timeout = '500ms'")
-
-
-@asynccontextmanager
-async def locked(url: str, statement: str, *arguments: object) -> AsyncIterator[None]:
-    """Somebody holds what the statement locks."""
-    connection = await asyncpg.connect(url)
-    transaction = connection.transaction()
-    await transaction.start()
-    await connection.fetch(statement, *arguments)
-    try:
-        yield
-    finally:
-        await transaction.rollback()
-        await connection.close()
 
 
 async def test_a_run_is_due_when_it_ended_so_many_days_ago(aged: Aged) -> None:

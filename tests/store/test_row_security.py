@@ -36,10 +36,19 @@ OPEN_FUNCTIONS = """
         AND (has_function_privilege('public', p.oid, 'EXECUTE')
             OR NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, public, pg_temp'], false))
 """
-# Rows that only jobs over all tenants write.
-WRITTEN_BY_JOBS = [
+# Rows that only jobs over all tenants and operators write, and those of what is not done here.
+WRITTEN_BY_OTHERS = [
     "INSERT INTO erasures (tenant_id, erased_at, xid) VALUES ($1, now(), 1)",
     "INSERT INTO retention_turns (tenant_id, next_at) VALUES ($1, now())",
+    "INSERT INTO ceilings (tenant_id, dimension, window_seconds, limit_amount) VALUES ($1, 'cost', 60, 1)",
+    "INSERT INTO tenant_rates (tenant_id, full_at) VALUES ($1, now())",
+    "INSERT INTO pauses (pause_id, kind, name, tenant_id, reason, paused_by, paused_at)"
+    " VALUES ('pau_1', 'agent', 'clerk', $1, '', 'ops', now())",
+    "INSERT INTO ledger (tenant_id, window_seconds, stretch, cost, input_tokens, output_tokens, model_calls,"
+    " tool_calls, active_us, estimated) VALUES ($1, 60, 1, 1, 1, 1, 1, 1, 1, false)",
+    "INSERT INTO ledger_holds (tenant_id, run_id, cost, input_tokens, output_tokens) VALUES ($1, 'run_x', 1, 1, 1)",
+    "INSERT INTO approval_votes (tenant_id, approval_id, subject, groups, decision, at)"
+    " SELECT tenant_id, approval_id, 'ann', '[]', 'approve', now() FROM approvals WHERE tenant_id = $1",
 ]
 
 
@@ -69,7 +78,7 @@ async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> Database
         " VALUES ($1, 'ses_1', 1, 'run_x', '[]', now())",
         TENANT_A,
     )
-    for statement in WRITTEN_BY_JOBS:
+    for statement in WRITTEN_BY_OTHERS:
         await query(empty_urls.superuser_url, statement, TENANT_A)
     return empty_urls
 

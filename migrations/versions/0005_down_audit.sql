@@ -1,0 +1,14 @@
+DROP TRIGGER workers_are_audited ON workers;
+DROP TRIGGER approvals_are_audited ON approvals;
+DROP TRIGGER agent_versions_are_audited ON agent_versions;
+DROP TRIGGER agents_are_audited ON agents;
+DROP TRIGGER pauses_are_audited ON pauses;
+DROP TRIGGER keys_changes_are_audited ON keys;
+DROP TRIGGER keys_are_audited ON keys;
+DROP TRIGGER ceilings_changes_are_audited ON ceilings;
+DROP TRIGGER ceilings_are_audited ON ceilings;
+DROP TRIGGER tenants_changes_are_audited ON tenants;
+DROP TRIGGER tenants_are_audited ON tenants;
+DROP FUNCTION audit_agent_version, approval_tools, audit_change, list_changes, write_audit;
+DROP TABLE audit;
+DROP FUNCTION refuse_to_change_audit;
