@@ -110,6 +110,7 @@ from app.providers import (
     ScriptedStep,
     TaskRouter,
 )
+from app.run import CostPart, attribute_costs
 from app.tools import ToolRegistry, tool
 
 __all__ = [
@@ -137,6 +138,7 @@ __all__ = [
     "ConfigurationError",
     "Content",
     "ContextOverflowError",
+    "CostPart",
     "Deadline",
     "DeadlineConfig",
     "DeadlineExceededError",
@@ -241,6 +243,7 @@ __all__ = [
     "agent_tool",
     "approximate_tokens",
     "assemble_prompt",
+    "attribute_costs",
     "most_restrictive",
     "tool",
     "wrap_untrusted",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import assert_never
 
 from app.conversation import replace_surrogates
-from app.errors import AdkError, ConfigurationError, LeaseLost, StoreUnavailable
+from app.errors import AdkError, ConfigurationError, LeaseLost, LedgerUnavailable, StoreUnavailable
 from app.events import AnyEvent
 from app.execution.lease import Lease
 from app.execution.opening import first_words, open_drive
@@ -16,6 +16,7 @@ from app.execution.perform.approvals import ask_approval, suspend
 from app.execution.perform.clearing import clear_turn
 from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.ending import terminate
+from app.execution.perform.grants import check_grants
 from app.execution.perform.holding import hold
 from app.execution.perform.model import call_model
 from app.execution.perform.prompting import assemble
@@ -24,6 +25,7 @@ from app.execution.perform.tools import dispatch_tools
 from app.execution.perform.waiting import wait_until
 from app.execution.runtime import Runtime
 from app.execution.start import Start
+from app.policy import CeilingDimension
 from app.ports.cancellation import CancellationToken
 from app.run import (
     AskApproval,
@@ -83,8 +85,12 @@ async def _drive_below(runtime: Runtime, lease: Lease, drain: CancellationToken,
 
 async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: CancellationToken) -> None:
     if not _only_ends(context):
-        bounds_cost = any(budget.limits.max_cost is not None for budget in context.purse.budgets)
+        ceilings = {ceiling.dimension for ceiling in context.terms.ceilings}
+        bounds_cost = CeilingDimension.COST in ceilings or any(
+            budget.limits.max_cost is not None for budget in context.purse.budgets
+        )
         context.cast.check(bounds_cost=bounds_cost)
+        check_grants(context)
     outcomes = opening
     while True:
         planned = plan(context.cast.spec, context.journal.state, outcomes, _situation(context))
@@ -140,7 +146,7 @@ async def _fail(context: DriveContext, opening: tuple[AnyEvent, ...], error: Exc
     its type is told, unless it is one of ours."""
     is_ours = isinstance(error, AdkError)
     cause = Cause(
-        code=error.code if is_ours and isinstance(error, ConfigurationError) else "internal_error",
+        code=error.code if isinstance(error, ConfigurationError | LedgerUnavailable) else "internal_error",
         detail=replace_surrogates(str(error)) if is_ours else type(error).__name__,
     )
     context.runtime.sink.crashed(context.lease.tenant_id, context.lease.run_id, error)

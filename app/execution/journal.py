@@ -7,12 +7,13 @@ fence).
 from dataclasses import replace
 
 from app.conversation import Message
-from app.errors import LeaseLost, StoreUnavailable
+from app.errors import CeilingReached, LeaseLost, LedgerUnavailable, StoreUnavailable
 from app.events import AnyEvent, ApprovalDenied, ApprovalGranted, ApprovalRequired, RunEvent
 from app.execution.lease import Lease
 from app.execution.purse import Purse
 from app.execution.runtime import Runtime
 from app.execution.summary import summarize
+from app.policy import Spend
 from app.ports.records import LoadedRun, RunUpdate
 from app.run import Phase, fold, fold_all
 from app.run.reopen import fold_chain
@@ -30,9 +31,15 @@ class Journal:
         self.state = fold_chain(loaded.before, loaded.events)
 
     async def append(
-        self, *bodies: AnyEvent, rewritten_input: str | tuple[Message, ...] | None = None
+        self,
+        *bodies: AnyEvent,
+        rewritten_input: str | tuple[Message, ...] | None = None,
+        held: Spend | None = None,
+        announces: bool = False,
     ) -> tuple[RunEvent, ...]:
-        """Stores events and folds them. Raises LeaseLost, and IllegalEvent before anything is stored."""
+        """Stores events and folds them. ``held`` is what stays reserved of the tenant's ceilings after them;
+        ``announces``: a call is about to go out. Raises LeaseLost, and IllegalEvent before anything is stored; where
+        they announce, CeilingReached and LedgerUnavailable, and nothing is stored either."""
         if not bodies:
             return ()
         projected = self.state
@@ -44,7 +51,13 @@ class Journal:
         update = summarize(projected, bodies, in_session=self._in_session, given=given, now=now)
         if rewritten_input is not None:
             update = replace(update, rewritten_input=rewritten_input)
-        stored = await self._store(bodies, update)
+        if announces or held is not None:
+            update = replace(update, held=held, announces=announces)
+        try:
+            stored = await self._store(bodies, update)
+        except (CeilingReached, LedgerUnavailable):
+            self._purse.settle(self.state)
+            raise
         self.state = fold_all(self.state, stored)
         if rewritten_input is not None:
             self.input = rewritten_input

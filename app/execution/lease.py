@@ -13,8 +13,9 @@ class Lease:
 
     No fence can see a worker that was paused between ``tool_call`` and the call itself, so ``is_safe`` is asked right
     before each dispatch. ``cancellation`` is the run's token: the heartbeat trips it when somebody asked for the end.
-    ``lost`` is tripped when another claim holds the run: work under way stops, and nothing is written of it. The lease
-    of a run below another one is that one's: it holds as long, is lost with it, and is cancelled with it.
+    ``lost`` is tripped when another claim holds the run: work under way stops, and nothing is written of it.
+    ``handed_back`` is tripped when the run is to go back to the queue: the process goes away, or it is paused. The
+    lease of a run below another one is that one's: it holds as long, is lost with it, and is cancelled with it.
     """
 
     def __init__(self, claim: Claim, *, margin_seconds: float) -> None:
@@ -22,6 +23,7 @@ class Lease:
         self.until = claim.lease_until
         self.cancellation = CancellationToken()
         self.lost = CancellationToken()
+        self.handed_back = CancellationToken()
         self._margin_seconds = margin_seconds
         self._below: list[Lease] = []
 

@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, Terminated, encode_event
@@ -11,6 +12,7 @@ from app.execution.memory_approvals import QuestionBook
 from app.execution.memory_rows import Row, as_told, is_under, new_record, spend_of
 from app.execution.memory_sessions import InMemorySessions
 from app.ids import ApprovalId, RunId, SessionId, TenantId, WorkerId
+from app.policy import CeilingDimension
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Decided, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
@@ -114,8 +116,13 @@ class MemoryWorkStore:
         if row is not None and row.new.session_id is not None:
             self._book.withdraw(row.new.tenant_id, row.new.session_id, row.session_seq)
 
-    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> None:
+    async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> bool:
         """Nobody asks who else is there: every worker is of this process."""
+        return False
+
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+        """Nobody has set a ceiling here."""
+        return {}
 
     async def claim(
         self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None

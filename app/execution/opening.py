@@ -97,6 +97,7 @@ def open_drive(
         abandonable=replace(track, tokens=(*track.tokens, (Cut.DRAIN, drain))),
         drain=drain,
         drive=drive,
+        terms=loaded.terms,
         history=loaded.history,
         session_state={**start.state, **loaded.session_state},
         is_below_flagged=start.is_flagged,

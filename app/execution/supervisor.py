@@ -44,9 +44,15 @@ class Supervisor:
             self._working = asyncio.create_task(self._keep("worker", self._watched(self._worker)), name="worker")
 
     @property
+    def is_drained(self) -> bool:
+        """Whether an operator told the worker to take nothing more."""
+        return self._worker is not None and self._worker.was_sent_away
+
+    @property
     def is_working(self) -> bool:
-        """Whether the worker runs, where this process has one, and has not failed just now."""
-        if self._worker is None:
+        """Whether the worker runs, where this process has one, and has not failed just now. One that was told to go
+        does what it shall."""
+        if self._worker is None or self.is_drained:
             return True
         if self._working is None or self._working.done():
             return False

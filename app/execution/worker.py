@@ -31,13 +31,15 @@ class WorkerConfig(BaseModel):
 
 
 class Worker:
-    """One worker of one process. ``run`` returns when ``drain`` was called and everything is handed back."""
+    """One worker of one process. ``run`` returns when ``drain`` was called, or an operator asked for it, and everything
+    is handed back."""
 
     def __init__(self, runtime: Runtime, worker_id: WorkerId, config: WorkerConfig) -> None:
         self._runtime = runtime
         self._worker_id = worker_id
         self._config = config
         self._drain = CancellationToken()
+        self._sent_away = False
         self._leases: dict[RunId, Lease] = {}
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
@@ -48,9 +50,16 @@ class Worker:
         """Runs that are driven now."""
         return len(self._tasks)
 
+    @property
+    def was_sent_away(self) -> bool:
+        """Whether an operator told it to drain, and the process goes on without it."""
+        return self._sent_away
+
     def drain(self) -> None:
         """Stops claiming; model calls are abandoned, running tools get the drain time."""
-        self._drain.cancel("the process is going away")
+        self._drain.cancel("the worker is going away")
+        for lease in self._leases.values():
+            lease.handed_back.cancel("the worker is going away")
         self._freed.set()
 
     async def run(self) -> None:
@@ -104,6 +113,8 @@ class Worker:
 
     def _start(self, claim: Claim) -> asyncio.Task[None]:
         lease = Lease(claim, margin_seconds=self._runtime.rules.lease_margin_seconds)
+        if self._drain.is_cancelled:
+            lease.handed_back.cancel("the worker is going away")
         task = asyncio.create_task(self._drive(lease), name=f"drive {claim.run_id}")
         self._leases[claim.run_id] = lease
         self._tasks[claim.run_id] = task
@@ -119,7 +130,7 @@ class Worker:
     async def _drive(self, lease: Lease) -> None:
         """One run. Nothing that happens to it reaches the worker."""
         try:
-            await drive(self._runtime, lease, drain=self._drain)
+            await drive(self._runtime, lease, drain=lease.handed_back)
         except LeaseLost:
             self._runtime.sink.lease_lost(lease.tenant_id, lease.run_id)
         except (Drained, asyncio.CancelledError):
@@ -157,9 +168,13 @@ class Worker:
 
     async def _say_hello(self) -> None:
         try:
-            await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
+            is_to_drain = await self._runtime.store.hello(self._worker_id, self._runtime.has_now() or frozenset())
         except StoreUnavailable:
             self._runtime.sink.store_away("hello")
+            return
+        if is_to_drain:
+            self._sent_away = True
+            self.drain()
 
     async def _hear_cancels(self) -> None:
         while True:
@@ -215,6 +230,8 @@ class Worker:
         # A run below another one may have ended meanwhile: whether it is lost, its root's lease tells.
         for run_id, lease in roots.items():
             if run_id in renewed:
+                if renewed[run_id].paused:
+                    lease.handed_back.cancel("an operator has paused it")
                 if renewed[run_id].extended:
                     lease.extend(before + self._config.lease_seconds)
             elif self._leases.get(run_id) is lease:

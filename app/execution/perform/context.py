@@ -25,6 +25,7 @@ from app.ports.cancellation import CancellationToken
 from app.ports.context import RunContext
 from app.ports.hooks import Guardrail, Hook, HookPoint
 from app.ports.records import RunRecord
+from app.ports.tenancy import TenantRules
 from app.ports.tools import Tools
 from app.run import RunSpec, State
 from app.run.decide import Cancel
@@ -47,7 +48,7 @@ class DriveContext:
 
     ``history`` and ``session_state`` are the session's before this run. ``drive`` drives a run below this one.
     ``racetrack`` cuts work off at a cancel; ``abandonable`` at a drain too, for work without an effect. ``deferred``
-    collects the questions that the gate has put off under this claim.
+    collects the questions that the gate has put off under this claim. ``terms`` are the tenant's.
     """
 
     runtime: Runtime
@@ -63,6 +64,7 @@ class DriveContext:
     run_context: RunContext
     drain: CancellationToken
     drive: "Drive"
+    terms: TenantRules = field(default_factory=TenantRules)
     history: tuple[Message, ...] = ()
     session_state: Mapping[str, Any] = field(default_factory=dict)
     is_below_flagged: bool = False

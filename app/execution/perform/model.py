@@ -18,6 +18,7 @@ from app.events import AnyEvent, AttemptFailed, ModelCall, ModelFellBack, ModelR
 from app.execution.perform.asks import Answer, ask_hooks, check_answer
 from app.execution.perform.callbacks import ask_with_context
 from app.execution.perform.context import Drained, DriveContext
+from app.execution.perform.ledger import announce_model_call, refuse_more
 from app.execution.perform.prompting import build_prompt
 from app.execution.perform.prompts import ReadyPrompt
 from app.execution.perform.responses import (
@@ -28,7 +29,7 @@ from app.execution.perform.responses import (
 )
 from app.execution.perform.words import is_free_code, text_of
 from app.execution.race import Cut, CutOff
-from app.policy import RetryPlan
+from app.policy import CallRoom, RetryPlan
 from app.ports.callbacks import CallbackPoint
 from app.ports.hooks import HookPoint
 from app.ports.model import ModelRequest, ModelResponse, TextDelta
@@ -39,6 +40,15 @@ from app.run.steps.routing import stand_in_for
 
 # What the table of ends leaves to providers.
 _PROVIDERS_CODES: Final = frozenset({"provider_error", "context_overflow", "output_truncated"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """A call that is stored: with which prompt, and what it may write."""
+
+    command: CallModel
+    ready: ReadyPrompt
+    room: CallRoom
 
 
 @dataclass(slots=True)
@@ -82,20 +92,20 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
     if shape_exceeded(context.spec, context.journal.state, context.purse.shared()) is not None:
         # Others of the same tree have made the last call that was allowed. The next step names it.
         return pending
-    await context.journal.append(
-        *pending,
-        ModelCall(
-            attempt=command.attempt,
-            model=ready.full_model,
-            estimated_input_tokens=ready.tokens,
-            estimated_cost=context.cost_of(ready.full_model, Usage(input_tokens=ready.tokens)),
-            max_output_tokens=command.max_output_tokens,
-            iteration=command.iteration,
-            author=context.agent.name,
-        ),
+    call = ModelCall(
+        attempt=command.attempt,
+        model=ready.full_model,
+        estimated_input_tokens=ready.tokens,
+        estimated_cost=context.cost_of(ready.full_model, Usage(input_tokens=ready.tokens)),
+        max_output_tokens=command.max_output_tokens,
+        iteration=command.iteration,
+        author=context.agent.name,
     )
-    request = _request(context, ready, messages, command)
-    return await _call(context, ready, request, command)
+    announced = await announce_model_call(context, pending, call, ready, command)
+    if announced.refused is not None:
+        return (*pending, announced.refused)
+    asked = _Asked(command=command, ready=ready, room=announced.room)
+    return await _call(context, _request(context, asked, messages), asked)
 
 
 def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent | None:
@@ -110,9 +120,8 @@ def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent
     )
 
 
-def _request(
-    context: DriveContext, ready: ReadyPrompt, messages: tuple[Message, ...], command: CallModel
-) -> ModelRequest:
+def _request(context: DriveContext, asked: _Asked, messages: tuple[Message, ...]) -> ModelRequest:
+    command, ready = asked.command, asked.ready
     choice, state = context.agent.tool_choice, context.journal.state
     is_forced = choice in context.agent.tools
     is_first = command.iteration == state.entered_after + 1 and state.stack.count(context.agent.name) <= 1
@@ -127,17 +136,16 @@ def _request(
         tool_choice="auto" if is_forced and not is_first else choice,
         fingerprint=ready.prompt.fingerprint,
         prefix_length=len(ready.prompt.prefix),
-        max_output_tokens=command.max_output_tokens,
+        max_output_tokens=asked.room.max_output_tokens,
         output_schema=context.agent.output_schema if ready.enforces_schema else None,
         iteration=command.iteration,
         deterministic=context.agent.deterministic,
+        weight=context.terms.weight,
     )
 
 
-async def _call(
-    context: DriveContext, ready: ReadyPrompt, request: ModelRequest, command: CallModel
-) -> tuple[AnyEvent, ...]:
-    heard = _Heard()
+async def _call(context: DriveContext, request: ModelRequest, asked: _Asked) -> tuple[AnyEvent, ...]:
+    command, ready, heard = asked.command, asked.ready, _Heard()
     seconds = context.deadlines.model_call_seconds
     try:
         outcome = await context.abandonable.race(
@@ -148,7 +156,7 @@ async def _call(
     if isinstance(outcome, CutOff):
         return _cut_off(context, command, outcome, ready, _estimate(ready, heard))
     try:
-        return await _take(context, command, ready, outcome)
+        return await _take(context, asked, outcome)
     except (LeaseLost, StoreUnavailable):
         raise
     except Exception as error:  # noqa: BLE001 - what was answered was paid for, whatever it was
@@ -271,11 +279,10 @@ def _was_evaluated(error: Exception) -> bool:
     return not (isinstance(error, ProviderError) and error.code == "context_overflow")
 
 
-async def _take(
-    context: DriveContext, command: CallModel, ready: ReadyPrompt, response: ModelResponse
-) -> tuple[AnyEvent, ...]:
+async def _take(context: DriveContext, asked: _Asked, response: ModelResponse) -> tuple[AnyEvent, ...]:
     """One group of events: what callbacks made of the response, the response as it stands after every check, and what
     the checks did to it."""
+    command, ready = asked.command, asked.ready
     changed, response = await change_response(context, command, response)
     before: tuple[AnyEvent, ...] = ()
     if changed.stops:
@@ -300,10 +307,11 @@ async def _take(
         iteration=command.iteration,
         author=context.agent.name,
     )
-    ceiling = command.max_output_tokens
+    ceiling = asked.room.max_output_tokens
     is_cut = response.stop_reason is StopReason.LENGTH and not answer.stops
     if is_cut and ceiling is not None and response.usage.output_tokens >= ceiling:
-        refused = output_spent(context.spec, context.journal.state, context.purse.shared())
+        own = partial(output_spent, context.spec, context.journal.state, context.purse.shared())
+        refused = refuse_more(context, asked.room) or own()
         return (*before, responded, *answer.events, refused)
     return (*before, responded, *answer.events)
 

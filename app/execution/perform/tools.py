@@ -23,8 +23,10 @@ from app.events import (
 )
 from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.dispatch import Dispatch
+from app.execution.perform.ledger import announce_tool_calls
 from app.ports.callbacks import CallbackPoint
 from app.run import DispatchTool, Plan
+from app.run.steps.calls import close_open_calls
 from app.run.transitions import label_of
 
 
@@ -43,7 +45,9 @@ async def dispatch_tools(
             if await call.ask_before():
                 return _in_order([event for asked in calls for event in asked.told])
     going = [call for call in calls if call.goes_out]
-    await context.journal.append(*pending, *(call.announce() for call in going))
+    refused = await announce_tool_calls(context, pending, tuple(call.announce() for call in going))
+    if refused is not None:
+        return (*pending, *close_open_calls(context.spec, planned.state), refused)
     if going and not context.lease.is_safe(context.runtime.clock):
         # No fence can see a worker that was paused right here: only its own clock can.
         raise LeaseLost(f"the lease of {context.record.run_id} may have ended before its calls went out")
