@@ -6,16 +6,17 @@ Importing this file reads nothing: ``Settings.load`` does.
 import os
 from collections.abc import Mapping
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from app.agents.definition import ModelName, Name
 from app.errors import ConfigurationError
-from app.policy import BudgetLimits, DeadlineConfig, Price, RetryConfig
+from app.policy import BudgetLimits, CpuPrice, DeadlineConfig, Price, RetryConfig
 
 _PREFIX: Final = "RUNWRIGHT_"
 # Read by the installer and by the tests, not by the service.
@@ -136,6 +137,11 @@ class Settings(BaseSettings):
         description="what a million tokens cost, as JSON: a model's full name to `input`, `output` and, where it "
         "differs from `input`, `cached`, as texts in one currency. Runs on a model without a price have no cost",
     )
+    cpu_prices: dict[ModelName, CpuPrice] = Field(
+        default={},
+        description="the same for models on own hardware: `cpu_second`, `input_tokens_per_cpu_second` and "
+        "`output_tokens_per_cpu_second`, and `cached_tokens_per_cpu_second` where tokens from the cache are not free",
+    )
     routes: dict[Name, Annotated[tuple[ModelName, ...], Field(min_length=1, max_length=16)]] = Field(
         default={},
         description="models for agents that name a `task_class`, as JSON: a class to full names, the first choice "
@@ -144,10 +150,40 @@ class Settings(BaseSettings):
     max_queued_runs: int = Field(default=10_000, ge=1, description="queued runs of one tenant; past it 429")
     max_request_bytes: int = Field(default=1_048_576, ge=1024, description="largest request body; past it 413")
     max_artifact_bytes: int = Field(default=1_048_576, ge=1, le=2**27, description="largest artifact; past it 413")
+    request_seconds: float = Field(
+        default=30.0,
+        ge=0.1,
+        le=3600,
+        description="how long a request may take to arrive, head and body; past it 408. An answer of which nothing is "
+        "taken for so long ends with its connection",
+    )
     allowed_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         default=(),
         description="private networks that webhooks may be sent to, separated by commas, as in `10.0.0.0/8`; there "
         "without https too. All other addresses have to be of the public internet",
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="address of an OpenID Connect issuer whose tokens are taken beside keys, as its tokens name it in "
+        "`iss`; https, or http on this machine",
+    )
+    oidc_audience: str | None = Field(
+        default=None,
+        min_length=1,
+        validate_default=True,
+        description="what the issuer's tokens for this service name in `aud`",
+    )
+    oidc_jwks_url: str | None = Field(
+        default=None, description="where the issuer's public keys are; without it the issuer is asked"
+    )
+    oidc_tenant_claim: str = Field(
+        default="tenant", min_length=1, description="the claim with the id or the name of the tenant"
+    )
+    oidc_scopes_claim: str = Field(
+        default="scope", min_length=1, description="the claim with the scopes, a text with spaces or a list of texts"
+    )
+    oidc_groups_claim: str = Field(
+        default="groups", min_length=1, description="the claim with the groups, a list of texts or one text"
     )
     archive_dir: Path | None = Field(
         default=None,
@@ -181,6 +217,35 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
+    @field_validator("oidc_issuer", "oidc_jwks_url")
+    @classmethod
+    def _check_issuer(cls, value: str | None) -> str | None:
+        """Keys that come in the clear from somewhere else could be anybody's."""
+        if value is None:
+            return None
+        url = urlsplit(value)
+        if url.username is not None or url.query or url.fragment or not url.hostname:
+            raise ValueError("must be an address as in https://issuer.example, without a login, query or fragment")
+        if url.scheme != "https" and not (url.scheme == "http" and _is_this_machine(url.hostname)):
+            raise ValueError("must begin with https://, unless it is of this machine")
+        return value
+
+    @field_validator("oidc_audience", mode="after")
+    @classmethod
+    def _need_audience(cls, value: str | None, told: ValidationInfo) -> str | None:
+        if value is None and told.data.get("oidc_issuer") is not None:
+            raise ValueError("is needed with an issuer: tokens that it makes for others must not open this service")
+        return value
+
+    @field_validator("oidc_audience", "oidc_jwks_url", "oidc_tenant_claim", "oidc_scopes_claim", "oidc_groups_claim")
+    @classmethod
+    def _need_issuer(cls, value: str | None, told: ValidationInfo) -> str | None:
+        assert told.field_name is not None
+        is_set = value != cls.model_fields[told.field_name].default
+        if is_set and told.data.get("oidc_issuer", "") is None:
+            raise ValueError("means nothing without an issuer")
+        return value
+
     @field_validator("routes")
     @classmethod
     def _name_once(cls, routes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -198,3 +263,10 @@ class Settings(BaseSettings):
     def variable(field: str) -> str:
         """The environment variable of a field."""
         return "DATABASE_URL" if field.lower() == "database_url" else f"{_PREFIX}{field.upper()}"
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

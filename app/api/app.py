@@ -10,10 +10,40 @@ from starlette.exceptions import HTTPException
 from app.api.deps import ApiDeps
 from app.api.middleware import Edge
 from app.api.problems import answer_problem
-from app.api.routes import again, agents, approvals, artifacts, events, operations, runs, sessions, webhooks
+from app.api.routes import (
+    again,
+    agents,
+    approvals,
+    artifacts,
+    events,
+    operations,
+    operator,
+    operator_controls,
+    operator_keys,
+    runs,
+    sessions,
+    usage,
+    users,
+    webhooks,
+)
 from app.errors import AdkError
 
-_ALL: Final = (runs, events, again, approvals, sessions, artifacts, agents, webhooks, operations)
+_ALL: Final = (
+    runs,
+    events,
+    again,
+    approvals,
+    sessions,
+    artifacts,
+    users,
+    agents,
+    usage,
+    webhooks,
+    operator,
+    operator_keys,
+    operator_controls,
+    operations,
+)
 
 
 class Surface(StrEnum):

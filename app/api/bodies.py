@@ -19,7 +19,9 @@ Body = TypeVar("Body", bound=BaseModel)
 
 async def read_body(request: Request) -> Document:
     """Raises UnsupportedMediaType, TooLarge, MalformedRequest, InvalidRequest."""
-    if not _JSON.fullmatch(request.headers.get("content-type", "")) or "content-encoding" in request.headers:
+    # Two types would be one to us and the other one to somebody between us and the caller.
+    types = request.headers.getlist("content-type")
+    if len(types) != 1 or not _JSON.fullmatch(types[0]) or "content-encoding" in request.headers:
         raise UnsupportedMediaType("the body must be application/json, in UTF-8 and not compressed")
     body = await request.body()
     if len(body) > _LARGE_BYTES:

@@ -10,14 +10,15 @@ from fastapi.security.http import HTTPAuthorizationCredentials
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from app.auth import Principal, Scope, authenticate
-from app.errors import Forbidden, Unauthenticated
+from app.auth import Attempts, Entrance, Principal, Scope, Tokens, Uses
+from app.errors import Forbidden
 from app.ids import TenantId
 from app.policy import arguments_digest
 from app.ports.catalogue import Catalogue
 from app.ports.clock import Clock, IdSource
 from app.ports.feed import Feed
 from app.ports.store import KeyStore, TenantStore
+from app.ports.tenancy import OperatorStore
 from app.service.approvals import Desk, Digest
 from app.service.cursors import Cursors
 from app.service.drain import Drain
@@ -66,10 +67,11 @@ async def _no_warnings() -> Sequence[str]:
 class ApiDeps:
     """Ports and settings. ``check_readiness`` answers a code for each of database, migrations, model, worker and
     clock: ``ok``, or why not. ``render_metrics`` answers Prometheus' text format. ``digest`` is of a tool's name and
-    its arguments, the one with which the workers ask for approvals."""
+    its arguments, the one with which the workers ask for approvals. ``tokens`` is None where no issuer makes any."""
 
     store: TenantStore
     keys: KeyStore
+    operator: OperatorStore
     feed: Feed
     clock: Clock
     ids: IdSource
@@ -83,6 +85,13 @@ class ApiDeps:
     drain: Drain = field(default_factory=Drain)
     streams: OpenStreams = field(default_factory=OpenStreams)
     config: ApiConfig = field(default_factory=ApiConfig)
+    attempts: Attempts = field(default_factory=Attempts)
+    uses: Uses = field(default_factory=Uses)
+    tokens: Tokens | None = None
+
+    @property
+    def entrance(self) -> Entrance:
+        return Entrance(keys=self.keys, clock=self.clock, attempts=self.attempts, uses=self.uses, tokens=self.tokens)
 
     @property
     def admission(self) -> Admission:
@@ -127,8 +136,9 @@ Deps = Annotated[ApiDeps, Depends(get_deps)]
 async def identify(
     request: Request, deps: Deps, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Principal:
-    """Raises Unauthenticated."""
-    return await authenticate(deps.keys, _authorization(request), now=deps.clock.now())
+    """Raises Unauthenticated, TooManyRequests and IssuerUnavailable."""
+    address = None if request.client is None else request.client.host
+    return await deps.entrance.admit(_authorization(request), address=address)
 
 
 def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
@@ -138,7 +148,14 @@ def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
     return admit
 
 
+async def _admit_operator(principal: Annotated[Principal, Depends(identify)]) -> Principal:
+    if Scope.OPERATOR not in principal.scopes:
+        raise Forbidden(f"this key has no scope {Scope.OPERATOR}", code="missing_scope")
+    return principal
+
+
 AnyKey = Annotated[Principal, Depends(identify)]
+OperatorCaller = Annotated[Principal, Depends(_admit_operator)]
 RunsReader = Annotated[Caller, Depends(_needs(Scope.RUNS_READ))]
 RunsWriter = Annotated[Caller, Depends(_needs(Scope.RUNS_WRITE))]
 SessionsReader = Annotated[Caller, Depends(_needs(Scope.SESSIONS_READ))]
@@ -154,12 +171,7 @@ def keeps_scope(request: Request, deps: ApiDeps, scope: Scope) -> Callable[[], A
     header = _authorization(request)
 
     async def ask() -> bool:
-        try:
-            principal = await authenticate(deps.keys, header, now=deps.clock.now())
-            principal.tenant_for(scope)
-        except (Unauthenticated, Forbidden):
-            return False
-        return True
+        return await deps.entrance.still_holds(header, scope)
 
     return ask
 

@@ -20,7 +20,7 @@ CONTENT_SECURITY_POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-_METHODS: Final = ("get", "put", "post", "delete")
+_METHODS: Final = ("get", "put", "post", "patch", "delete")
 
 
 def render_page(document: Mapping[str, Any]) -> str:

@@ -14,15 +14,15 @@ _PROBLEM_HEADERS: Final = {
     429: {"Retry-After": {"schema": {"type": "integer"}, "required": True}},
     503: {"Retry-After": {"schema": {"type": "integer"}}},
 }
-# Every route that asks for a key: no key, no scope, unknown parameter, defect, database away.
-_WITH_KEY: Final = (401, 403, 422, 500, 503)
+# Every route that asks for a key: no key, no scope, unknown parameter, too many requests, defect, database away.
+_WITH_KEY: Final = (401, 403, 422, 429, 500, 503)
 
 IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "The same key with the same body within 24 hours is answered as for what the first request made, "
     "with `Idempotency-Replayed: true`",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]*$"},
 }
 PREFER: Final[dict[str, Any]] = {
     "name": "Prefer",

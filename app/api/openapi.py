@@ -13,6 +13,18 @@ from app.api.schemas.agents import AgentDefinition, AgentPage, AgentView, ModelP
 from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval
 from app.api.schemas.common import Problem
 from app.api.schemas.operations import Live, Me, Ready
+from app.api.schemas.operator import ChangeTenant, CreateTenant, TenantPage, TenantView
+from app.api.schemas.operator_controls import (
+    AddPause,
+    AuditPage,
+    CancelledView,
+    CancelRuns,
+    DrainView,
+    PausePage,
+    PauseView,
+    WorkerPage,
+)
+from app.api.schemas.operator_keys import CreatedKeyView, CreateKey, CreateOperatorKey, KeyPage, RotateKey
 from app.api.schemas.runs import CancelRun, EventPage, RerunRun, ResumeRun, RunPage, RunView, SubmitRun
 from app.api.schemas.sessions import (
     ArtifactPage,
@@ -22,11 +34,14 @@ from app.api.schemas.sessions import (
     SessionPage,
     SessionView,
 )
+from app.api.schemas.usage import UsageView
+from app.api.schemas.users import ErasedUserView
 from app.api.schemas.webhooks import (
     CreatedWebhookView,
     CreateWebhook,
     DeliveryPage,
     DeliveryView,
+    TestWebhook,
     WebhookPage,
     WebhookView,
 )
@@ -40,6 +55,7 @@ Errors are `application/problem+json` with a stable `code`. Times are RFC 3339 i
 `{items, next_cursor}`. Unknown fields and parameters are refused.
 """
 _MODELS: Final[tuple[type[BaseModel], ...]] = (
+    AddPause,
     AgentDefinition,
     AgentPage,
     AgentView,
@@ -47,30 +63,49 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     ApprovalView,
     ArtifactPage,
     ArtifactView,
+    AuditPage,
+    CancelledView,
     CancelRun,
-    CreateSession,
-    CreateWebhook,
+    CancelRuns,
+    ChangeTenant,
+    CreatedKeyView,
     CreatedWebhookView,
+    CreateKey,
+    CreateOperatorKey,
+    CreateSession,
+    CreateTenant,
+    CreateWebhook,
     DecideApproval,
     DeliveryPage,
     DeliveryView,
+    DrainView,
+    ErasedUserView,
     EventPage,
+    KeyPage,
     Live,
     Me,
     ModelPage,
+    PausePage,
+    PauseView,
     Problem,
     Ready,
     RerunRun,
     ResumeRun,
+    RotateKey,
     RunPage,
     RunView,
     SessionMessagePage,
     SessionPage,
     SessionView,
     SubmitRun,
+    TenantPage,
+    TenantView,
     ToolPage,
+    UsageView,
+    TestWebhook,
     WebhookPage,
     WebhookView,
+    WorkerPage,
 )
 
 

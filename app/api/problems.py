@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from app.errors import (
     AdkError,
@@ -36,6 +37,7 @@ _SERVER_SIDE: Final[Mapping[type[AdkError], tuple[int, str]]] = {
     Draining: (503, "this process is going away; ask again"),
 }
 _CODE_BY_FRAMEWORK_STATUS: Final = {404: "not_found", 405: "method_not_allowed"}
+_METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _RETRY_AFTER_SECONDS: Final = 1.0
 MAX_PROBLEMS: Final = 100
 # Texts of pydantic that would repeat what was sent, or tell of our code instead of the contract.
@@ -98,7 +100,21 @@ def problem_of(error: Exception, *, request_id: str) -> Response:
 
 async def answer_problem(request: Request, error: Exception) -> Response:
     """The application's handler of every error that is expected."""
-    return problem_of(error, request_id=request.state.request_id)
+    answer = problem_of(error, request_id=request.state.request_id)
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(_allowed_methods(request))
+    return answer
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """All that the path takes (RFC 9110); the router would name those of one route."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    allowed = [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
+    return [*allowed, "HEAD"] if "GET" in allowed else allowed
 
 
 def invalid_body(error: ValidationError, value: Any) -> InvalidRequest:

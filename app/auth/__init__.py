@@ -1,6 +1,26 @@
 """Who is asking, and what they may do."""
 
+from app.auth.attempts import AttemptRules, Attempts
+from app.auth.entrance import Entrance
+from app.auth.issuer import IssuerAway, IssuerKeys, IssuerUnavailable
 from app.auth.keys import hash_secret, new_secret
-from app.auth.principal import Principal, Scope, authenticate
+from app.auth.principal import Principal, Scope
+from app.auth.tokens import TokenRules, Tokens
+from app.auth.uses import Uses, keep_uses
 
-__all__ = ["Principal", "Scope", "authenticate", "hash_secret", "new_secret"]
+__all__ = [
+    "AttemptRules",
+    "Attempts",
+    "Entrance",
+    "IssuerAway",
+    "IssuerKeys",
+    "IssuerUnavailable",
+    "Principal",
+    "Scope",
+    "TokenRules",
+    "Tokens",
+    "Uses",
+    "hash_secret",
+    "keep_uses",
+    "new_secret",
+]

@@ -27,6 +27,11 @@ def hash_secret(secret: str) -> bytes:
 
 
 def read_bearer(header: str | None) -> str | None:
-    """The secret in an ``Authorization`` header (RFC 6750), or None where there is none that could be a key."""
+    """What an ``Authorization`` header carries (RFC 6750), or None where it carries nothing."""
     match = _BEARER.fullmatch(header or "")
-    return match[1] if match and _SECRET.fullmatch(match[1]) else None
+    return match[1] if match else None
+
+
+def is_secret(text: str) -> bool:
+    """Whether it could be a key's secret. What is none needs no look in the database."""
+    return _SECRET.fullmatch(text) is not None

@@ -1,13 +1,12 @@
-"""Scopes, and the principal whom a key makes of a request."""
+"""Scopes, and the principal whom a key or a token makes of a request."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from app.auth.keys import hash_secret, read_bearer
-from app.errors import Forbidden, Unauthenticated
+from app.errors import Forbidden
 from app.ids import KeyId, TenantId
-from app.ports.store import KeyStore
 
 
 class Scope(StrEnum):
@@ -27,14 +26,22 @@ class Scope(StrEnum):
 _KNOWN: Final[frozenset[str]] = frozenset(Scope)
 
 
+def read_scopes(texts: Iterable[str]) -> frozenset[Scope]:
+    """Those that are known here: one of a later release is no reason to refuse the others."""
+    return frozenset(Scope(text) for text in texts if text in _KNOWN)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principal:
-    """Who asks. ``tenant_id`` is None for an operator's key; ``subject`` is the person or program behind the key."""
+    """Who asks. ``tenant_id`` is None for an operator's key; ``subject`` is the person or program behind the key, and
+    ``groups`` what they belong to. ``user`` is the only one in whose name they may ask; None: they name any."""
 
     tenant_id: TenantId | None
     key_id: KeyId
     subject: str | None
     scopes: frozenset[Scope]
+    groups: frozenset[str] = frozenset()
+    user: str | None = None
 
     @property
     def actor(self) -> str:
@@ -48,24 +55,3 @@ class Principal:
         if self.tenant_id is None:
             raise Forbidden("an operator's key belongs to no tenant", code="missing_scope")
         return self.tenant_id
-
-
-async def authenticate(keys: KeyStore, header: str | None, *, now: float) -> Principal:
-    """Makes a principal of an ``Authorization`` header. ``now`` is in epoch seconds.
-
-    Asks the store each time: a revoked key is refused at once. Raises Unauthenticated, with one message for every
-    cause, so that nobody learns whether a key ever existed.
-    """
-    secret = read_bearer(header)
-    record = None if secret is None else await keys.find_key(hash_secret(secret))
-    if record is None or record.revoked or (record.expires_at is not None and record.expires_at <= now):
-        raise Unauthenticated("a valid key is needed: Authorization: Bearer <key>")
-    # A scope of a later release is no reason to refuse the others.
-    known = frozenset(Scope(scope) for scope in record.scopes if scope in _KNOWN)
-    is_operators = record.tenant_id is None
-    return Principal(
-        tenant_id=record.tenant_id,
-        key_id=record.key_id,
-        subject=record.subject,
-        scopes=known & {Scope.OPERATOR} if is_operators else known - {Scope.OPERATOR},
-    )

@@ -15,7 +15,15 @@ from app.ports.records import NewRun, RunRecord
 from app.ports.store import TenantTx
 from app.run.reopen import unresolved
 from app.service import idempotency, runs
-from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_indeterminate, refuse_unpriced
+from app.service.admission import (
+    bounds_cost,
+    find_models,
+    needs_of,
+    refuse_if_queue_is_full,
+    refuse_indeterminate,
+    refuse_ungranted_tools,
+    refuse_unpriced,
+)
 from app.service.idempotency import IdempotencyKey
 from app.service.runs import Admission, RunNow, Submitted
 from app.service.teams import Team, everybody, find_pinned
@@ -56,7 +64,8 @@ async def resume(
 
     Also where the agent was retired since: what was begun can be brought to its end. To be committed and announced as
     ``runs.submit``. Raises NotFound, Conflict (``run_not_resumable``, ``run_already_resumed``) and InvalidRequest
-    (``resolution_missing``, ``unknown_call``), and what ``submit`` raises for models, prices, the queue and the key.
+    (``resolution_missing``, ``unknown_call``), and what ``submit`` raises for tools, models, prices, the queue and the
+    key.
     """
     if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
         return Submitted(run=await runs.look(tx, earlier), replayed=True)
@@ -69,6 +78,7 @@ async def resume(
     _check_resolutions([call.call.call_id for call in unresolved(await tx.logs_before(run.run_id))], given)
     origin = _Origin(resumes=run.run_id, first_run_id=run.first_run_id or run.run_id, resolutions=given)
     team, _ = await _find_team(tx, run)
+    admission = admission.under(await tx.rules())
     new = await _fix(tx, principal, run, team, admission, origin)
     try:
         return await _insert(tx, new, admission, key)
@@ -84,7 +94,8 @@ async def rerun(
     """A run with the input of one that has ended, and with the versions that it had.
 
     To be committed and announced as ``runs.submit``. Raises NotFound, Conflict (``run_has_parent``,
-    ``run_not_terminal``, ``agent_retired``), and what ``submit`` raises for models, prices, the queue and the key.
+    ``run_not_terminal``, ``agent_retired``), and what ``submit`` raises for tools, models, prices, the queue and the
+    key.
     """
     if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
         return Submitted(run=await runs.look(tx, earlier), replayed=True)
@@ -98,6 +109,7 @@ async def rerun(
     if retired:
         told = f"{', '.join(retired)}: retired; put the definition again to revive it"
         raise Conflict(told, code="agent_retired")
+    admission = admission.under(await tx.rules())
     return await _insert(tx, await _fix(tx, principal, run, team, admission, _Origin()), admission, key)
 
 
@@ -160,9 +172,10 @@ async def _fix(
     catalogue = admission.catalogue
     model = _kept_model(run, team.whole, catalogue)
     driven = team.whole if model is None else team.whole.model_copy(update={"model": model})
+    refuse_ungranted_tools(driven, admission.terms, pointer="")
     models = find_models(driven, catalogue, pointer="")
-    budget = _narrow(run.budget, admission.rules.budget)
-    if budget.limits.max_cost is not None:
+    budget = _narrow(run.budget, {Scope.DEPLOYMENT: admission.rules.budget, Scope.TENANT: admission.terms.budget})
+    if bounds_cost(budget, admission.terms):
         refuse_unpriced(models, catalogue, pointer="")
     refuse_indeterminate(team, catalogue, is_asked=run.deterministic, pointer="")
     new = NewRun(
@@ -185,6 +198,7 @@ async def _fix(
         metadata=run.metadata,
         session_id=run.session_id,
         needs=needs_of(driven, models),
+        on_ledger_error=admission.terms.on_ledger_error,
     )
     return replace(new, resumes=origin.resumes, first_run_id=origin.first_run_id, resolutions=origin.resolutions)
 
@@ -199,11 +213,12 @@ def _kept_model(run: RunRecord, whole: Agent, catalogue: Catalogue) -> str | Non
     return whole.model or (run.model if was_its_own else catalogue.default_model())
 
 
-def _narrow(budget: ResolvedBudget, deployment: BudgetLimits) -> ResolvedBudget:
-    """The ceilings that the run had, each with who set it; the deployment's of today may only tighten them."""
+def _narrow(budget: ResolvedBudget, today: Mapping[Scope, BudgetLimits]) -> ResolvedBudget:
+    """The ceilings that the run had, each with who set it; those of ``today`` may only tighten them."""
     kept = {scope: _limits_of(budget, scope) for scope in Scope}
-    tightest = most_restrictive({Scope.DEPLOYMENT: deployment, Scope.REQUEST: kept[Scope.DEPLOYMENT]}).limits
-    return most_restrictive({**kept, Scope.DEPLOYMENT: tightest})
+    for scope, limits in today.items():
+        kept[scope] = most_restrictive({Scope.DEPLOYMENT: limits, Scope.REQUEST: kept[scope]}).limits
+    return most_restrictive(kept)
 
 
 def _limits_of(budget: ResolvedBudget, scope: Scope) -> BudgetLimits:
@@ -219,7 +234,7 @@ async def _same_length(tx: TenantTx, run: RunRecord) -> float | None:
 
 
 async def _insert(tx: TenantTx, new: NewRun, admission: Admission, key: IdempotencyKey | None) -> Submitted:
-    await refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
+    await refuse_if_queue_is_full(tx, admission.max_queued_runs)
     run = await tx.insert_run(new)
     if key is not None:
         await idempotency.settle(tx, key, run.run_id)

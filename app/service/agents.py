@@ -12,6 +12,7 @@ from app.policy import Effect
 from app.ports.catalogue import Catalogue
 from app.ports.model import DETERMINISTIC_UNAVAILABLE
 from app.ports.store import TenantTx
+from app.service.grants import GrantedCatalogue
 from app.service.models import find_unpriced, tell_unpriced
 from app.service.teams import everybody, find_empty_grants, find_indeterminate, find_team, models_by_agent
 
@@ -25,11 +26,12 @@ async def put(tx: TenantTx, agent: Agent, *, catalogue: Catalogue) -> tuple[Agen
     ``price_missing`` for a ceiling on a cost that can't be told; ``deterministic_unavailable`` where a model can't
     promise what the definition does. Raises Conflict (``agent_retired``) for a sub-agent that takes no more runs.
     """
-    _check(_OWN_CHECKS, agent, catalogue)
+    available = GrantedCatalogue(whole=catalogue, rules=await tx.rules())
+    _check(_OWN_CHECKS, agent, available)
     team = await find_team(tx, agent, unknown="unknown_name", pointer=_point_to_entry)
     if problems := list(find_empty_grants(agent, team.found)):
         raise InvalidRequest("a sub-agent is granted nothing by this", code="empty_grant", problems=problems)
-    _check(_TEAM_CHECKS, team.whole, catalogue)
+    _check(_TEAM_CHECKS, team.whole, available)
     return await tx.put_agent(agent)
 
 

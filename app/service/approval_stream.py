@@ -4,12 +4,14 @@
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from app.errors import MalformedRequest
 from app.ids import TenantId
 from app.ports.desk import ApprovalChange, ApprovalStatus, ApprovalTx, Place
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Subscription
+from app.service.approvals import count_votes
 from app.service.cursors import Cursors, Listing
 from app.service.follow import Farewell, KeepAlive, StillAllowed, follow_log
 from app.service.reading import Reading
@@ -87,11 +89,13 @@ class _Changes:
         was_told = self._reading.clock.monotonic() < self.look_at
         async with self._reading.store.begin(self._tenant_id) as tx:
             page = await tx.approval_changes(self._after, limit=self._reading.page_size)
+            counted = await count_votes(tx, [change.approval for change in page])
         if page:
             self._after = page[-1].position
         self.has_more = len(page) == self._reading.page_size
         self._look_again(soon=bool(page) or was_told)
-        return [change for change in page if not self._statuses or change.status in self._statuses]
+        told = [replace(change, approval=approval) for change, approval in zip(page, counted, strict=True)]
+        return [change for change in told if not self._statuses or change.status in self._statuses]
 
     def _look_again(self, *, soon: bool) -> None:
         """What was committed is shown only when everything that began before it is over, of which nobody tells: after

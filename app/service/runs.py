@@ -25,10 +25,20 @@ from app.ports.clock import IdSource
 from app.ports.feed import Doorbell, Subscription
 from app.ports.records import CancelWish, NewRun, RunContextInput, RunFilter, RunRecord
 from app.ports.store import TenantTx
+from app.ports.tenancy import TenantRules
 from app.service import idempotency, sessions
-from app.service.admission import find_models, needs_of, refuse_if_queue_is_full, refuse_indeterminate, refuse_unpriced
+from app.service.admission import (
+    bounds_cost,
+    find_models,
+    needs_of,
+    refuse_if_queue_is_full,
+    refuse_indeterminate,
+    refuse_ungranted_tools,
+    refuse_unpriced,
+)
 from app.service.agents import is_agent_name
 from app.service.drain import next_news
+from app.service.grants import GrantedCatalogue
 from app.service.idempotency import IdempotencyKey
 from app.service.reading import Reading
 from app.service.sessions import OnBusy
@@ -49,11 +59,25 @@ class RunRules(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admission:
-    """What it takes to accept a run."""
+    """What it takes to accept a run. ``terms`` are its tenant's."""
 
     ids: IdSource
     catalogue: Catalogue
     rules: RunRules
+    terms: TenantRules = field(default_factory=TenantRules)
+
+    def under(self, terms: TenantRules) -> "Admission":
+        """The same for one tenant: it gets what it was granted, and no more than it may have."""
+        return replace(self, catalogue=GrantedCatalogue(whole=self.catalogue, rules=terms), terms=terms)
+
+    @property
+    def max_queued_runs(self) -> int:
+        return tighter_queue(self.rules, self.terms)
+
+
+def tighter_queue(rules: RunRules, terms: TenantRules) -> int:
+    """How many runs of the tenant may be queued: its own limit, within the deployment's."""
+    return rules.max_queued_runs if terms.max_queued is None else min(rules.max_queued_runs, terms.max_queued)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +132,7 @@ async def submit(
 
     Nothing is accepted before the transaction commits; whoever commits it then calls ``Feed.announce_queued``, and
     ``Feed.announce_cancel`` for each run that was interrupted. Raises InvalidRequest (``unknown_agent``,
-    ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``price_missing``,
+    ``unknown_tool``, ``unknown_model``, ``unknown_session``, ``session_mismatch``, ``invalid_team``, ``price_missing``,
     ``deterministic_unavailable``, ``idempotency_key_reused``), Conflict (``agent_retired``, ``session_busy``,
     ``idempotency_in_progress``), TooManyRequests (``queue_full``).
     """
@@ -119,8 +143,9 @@ async def submit(
     if session is not None:
         sessions.check_match(session, agent=version.agent.name, user=request.user)
     team = await find_team(tx, version.agent, unknown="unknown_agent", pointer=_point_to_agent)
+    admission = admission.under(await tx.rules())
     new = await _fix(tx, principal, request, version, team, admission)
-    await refuse_if_queue_is_full(tx, admission.rules.max_queued_runs)
+    await refuse_if_queue_is_full(tx, admission.max_queued_runs)
     interrupted: tuple[RunId, ...] = ()
     if session is not None:
         interrupted = await sessions.take_place(tx, principal, session, request.on_session_busy)
@@ -137,11 +162,17 @@ async def _fix(
 ) -> NewRun:
     """The run as it will be, outside of any session."""
     agent = version.agent
+    refuse_ungranted_tools(team.whole, admission.terms, pointer="/agent")
     models = find_models(team.whole, admission.catalogue, pointer="/agent")
     budget = most_restrictive(
-        {Scope.DEPLOYMENT: admission.rules.budget, Scope.AGENT: agent.budget, Scope.REQUEST: request.budget}
+        {
+            Scope.DEPLOYMENT: admission.rules.budget,
+            Scope.TENANT: admission.terms.budget,
+            Scope.AGENT: agent.budget,
+            Scope.REQUEST: request.budget,
+        }
     )
-    if budget.limits.max_cost is not None:
+    if bounds_cost(budget, admission.terms):
         pointer = "/agent" if request.budget.max_cost is None else "/budget/max_cost"
         refuse_unpriced(models, admission.catalogue, pointer=pointer)
     pointer = "/deterministic" if request.deterministic else "/agent"
@@ -166,6 +197,7 @@ async def _fix(
         priority=request.priority,
         metadata=request.metadata,
         needs=needs_of(team.whole, models),
+        on_ledger_error=admission.terms.on_ledger_error,
     )
 
 

@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Final
 
 from app.auth import Scope, hash_secret, new_secret
+from app.errors import ConfigurationError
 from app.execution.system import Uuid7Ids
-from app.ids import TenantId
-from app.ports.store import AdminStore
+from app.ids import KeyId, TenantId
+from app.ports.clock import IdSource
+from app.ports.tenancy import NewKey, OperatorStore
 from app.settings import Settings
-from app.store.admin import PostgresAdminStore
 from app.store.database import Database, DatabaseConfig
+from app.store.operator import PostgresOperatorStore
 from app.wiring.schema import open_as_owner
 from app.wiring.secret import write_private
 
 FIRST_TENANT: Final = "default"
+_ACTOR: Final = "runwright"
 _SERVICE_SCOPES: Final = (
     Scope.RUNS_READ,
     Scope.RUNS_WRITE,
@@ -38,9 +41,10 @@ class FirstKeys:
     operator: str
 
 
-async def make_keys(store: AdminStore, tenant: str) -> FirstKeys:
-    """Makes the tenant where there is none, and three new keys."""
-    tenant_id = await store.ensure_tenant(tenant)
+async def make_keys(store: OperatorStore, ids: IdSource, tenant: str, *, actor: str = _ACTOR) -> FirstKeys:
+    """Makes the tenant where there is none, and three new keys. Raises ConfigurationError ``tenant_erasing`` where it
+    is going."""
+    tenant_id = await store.ensure_tenant(tenant, actor=actor)
     keys = FirstKeys(tenant_id=tenant_id, service=new_secret(), approver=new_secret(), operator=new_secret())
     wanted = (
         (keys.service, tenant_id, "service", _SERVICE_SCOPES),
@@ -48,21 +52,24 @@ async def make_keys(store: AdminStore, tenant: str) -> FirstKeys:
         (keys.operator, None, "operator", (Scope.OPERATOR,)),
     )
     for secret, owner, subject, scopes in wanted:
-        await store.add_key(
+        key = NewKey(
+            key_id=KeyId(ids.new("key")),
             tenant_id=owner,
             subject=subject,
-            scopes=[scope.value for scope in scopes],
+            scopes=frozenset(scope.value for scope in scopes),
             secret_hash=hash_secret(secret),
         )
+        if await store.add_key(key, actor=actor) is None:
+            raise ConfigurationError(f"the tenant {tenant!r} is being erased", code="tenant_erasing")
     return keys
 
 
-async def ensure_dev_keys(store: AdminStore, path: Path) -> FirstKeys:
+async def ensure_dev_keys(store: OperatorStore, ids: IdSource, path: Path) -> FirstKeys:
     """The keys in ``path`` (mode 0600), made where the file is not there. For the embedded database only."""
     kept = _read_keys(path)
     if kept is not None:
-        return FirstKeys(tenant_id=await store.ensure_tenant(FIRST_TENANT), **kept)
-    keys = await make_keys(store, FIRST_TENANT)
+        return FirstKeys(tenant_id=await store.ensure_tenant(FIRST_TENANT, actor=_ACTOR), **kept)
+    keys = await make_keys(store, ids, FIRST_TENANT)
     content = {"service": keys.service, "approver": keys.approver, "operator": keys.operator}
     write_private(path, (json.dumps(content, indent=2) + "\n").encode())
     return keys
@@ -76,11 +83,12 @@ def _read_keys(path: Path) -> dict[str, str] | None:
     return kept
 
 
-async def create_configured_keys(settings: Settings, tenant: str) -> FirstKeys:
+async def create_configured_keys(settings: Settings, tenant: str, *, actor: str = _ACTOR) -> FirstKeys:
     """Makes keys in the database that the settings point to."""
     async with open_as_owner(settings) as admin_url:
         database = Database(DatabaseConfig(url=admin_url, pool_size=1))
         try:
-            return await make_keys(PostgresAdminStore(database, Uuid7Ids()), tenant)
+            ids = Uuid7Ids()
+            return await make_keys(PostgresOperatorStore(database, ids), ids, tenant, actor=actor)
         finally:
             await database.close()

@@ -8,7 +8,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.errors import ConfigurationError
-from app.wiring.bounds import BoundedHeadProtocol
+from app.wiring.bounds import bounded_protocol
 from app.wiring.signals import StopSignals
 
 
@@ -24,7 +24,7 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Listens at once, so that the port is known; serves in ``serve``."""
 
-    def __init__(self, app: FastAPI, *, host: str, port: int, drain_seconds: float) -> None:
+    def __init__(self, app: FastAPI, *, host: str, port: int, drain_seconds: float, request_seconds: float) -> None:
         self._socket = _bind(host, port)
         self._server = _Server(
             uvicorn.Config(
@@ -32,7 +32,8 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=BoundedHeadProtocol,
+                http=bounded_protocol(request_seconds),
+                ws="none",
                 server_header=False,
                 # Open streams are told to end; what does not end by then is cut.
                 timeout_graceful_shutdown=max(1, round(drain_seconds)),

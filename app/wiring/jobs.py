@@ -2,14 +2,16 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from app.auth import Uses, keep_uses
 from app.execution.deliveries import DeliveryParts, deliver
 from app.execution.erasures import forget_prefixes
 from app.execution.retention import Retained, Retention, retain
 from app.execution.runtime import Runtime
 from app.execution.supervisor import Job
 from app.execution.sweeper import sweep
+from app.execution.tenant_erasure import TenantErasure, erase_tenants
 from app.ids import TenantId
 from app.observability import Metrics, get_logger, measure_loop_lag
 from app.providers import LlamaProvider
@@ -17,7 +19,9 @@ from app.service.webhooks import Notices
 from app.settings import Settings
 from app.store.archive import FileArchive
 from app.store.database import Database
+from app.store.erasure import PostgresTenantErasure
 from app.store.feed import PostgresFeed
+from app.store.keys import PostgresKeyStore
 from app.store.retention import PostgresErasures, PostgresRetention
 from app.store.webhooks import PostgresOutbox
 from app.wiring.chores import Skew, keep_maintained, watch_skew
@@ -37,6 +41,7 @@ class JobParts:
     notices: Notices
     skew: Skew
     llama: LlamaProvider | None
+    uses: Uses = field(default_factory=Uses)
 
 
 def jobs_of(parts: JobParts, *, drives_runs: bool) -> Mapping[str, Job]:
@@ -49,6 +54,7 @@ def jobs_of(parts: JobParts, *, drives_runs: bool) -> Mapping[str, Job]:
         "maintenance": lambda: keep_maintained(database),
         "loop lag": lambda: measure_loop_lag(runtime.clock, parts.metrics.observe_loop_lag),
         "clock": lambda: watch_skew(database, parts.skew),
+        "key uses": lambda: keep_uses(parts.uses, PostgresKeyStore(database), runtime.clock),
     }
     if not drives_runs:
         return jobs
@@ -64,6 +70,8 @@ def jobs_of(parts: JobParts, *, drives_runs: bool) -> Mapping[str, Job]:
     )
     jobs["webhooks"] = lambda: deliver(deliveries)
     jobs["retention"] = lambda: retain(retention)
+    erasure = _tenant_erasure(parts)
+    jobs["tenant erasure"] = lambda: erase_tenants(erasure)
     if (llama := parts.llama) is not None:
         jobs["erasures"] = lambda: _forget(parts, llama)
     return jobs
@@ -83,6 +91,14 @@ def _retention(parts: JobParts) -> Retention:
 
     store, runtime = PostgresRetention(parts.database), parts.runtime
     return Retention(store=store, archive=archive, clock=runtime.clock, sink=runtime.sink, tell=tell)
+
+
+def _tenant_erasure(parts: JobParts) -> TenantErasure:
+    def tell(tenant_id: TenantId) -> None:
+        get_logger("runwright.erasure").info("tenant_erased", tenant_id=tenant_id)
+
+    store, runtime = PostgresTenantErasure(parts.database), parts.runtime
+    return TenantErasure(store=store, clock=runtime.clock, sink=runtime.sink, tell=tell)
 
 
 async def _forget(parts: JobParts, llama: LlamaProvider) -> None:

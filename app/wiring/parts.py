@@ -50,13 +50,23 @@ def build_parts(settings: Settings) -> Parts:
     for task_class, models in settings.routes.items():
         _check_models(router, models, f"{settings.variable('routes')}: {task_class}")
     _check_models(router, settings.prices, settings.variable("prices"))
-    routes, prices = TaskRouter(settings.routes), settings.prices
+    _check_models(router, settings.cpu_prices, settings.variable("cpu_prices"))
+    routes = TaskRouter(settings.routes)
+    prices = _prices(settings)
     catalogue = LiveCatalogue(
         registered_tools=tools, registered_hooks=hooks, router=router, routes=routes, prices=prices
     )
     return Parts(
         tools=tools, hooks=hooks, router=router, routes=routes, prices=prices, catalogue=catalogue, llama=llama
     )
+
+
+def _prices(settings: Settings) -> Mapping[str, Price]:
+    """Raises ConfigurationError for a model that has a price in two places."""
+    if twice := sorted(settings.prices.keys() & settings.cpu_prices.keys()):
+        of_tokens, of_seconds = settings.variable("prices"), settings.variable("cpu_prices")
+        raise ConfigurationError(f"{twice[0]} has a price in {of_tokens} and in {of_seconds}")
+    return {**settings.prices, **{model: price.per_million for model, price in settings.cpu_prices.items()}}
 
 
 def _check_models(router: ModelRouter, models: Collection[str], said_by: str) -> None:

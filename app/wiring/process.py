@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.api import ApiConfig, ApiDeps, OpenStreams
+from app.auth import Uses
 from app.conversation.text import text_digest
 from app.errors import StoreUnavailable
 from app.execution.desk import StoredGate
@@ -29,9 +30,11 @@ from app.store.database import Database, DatabaseConfig
 from app.store.feed import PostgresFeed
 from app.store.gauges import PostgresGauges
 from app.store.keys import PostgresKeyStore
+from app.store.operator import PostgresOperatorStore
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.tools.outgoing import OutgoingClient
+from app.wiring.auth import build_tokens
 from app.wiring.chores import Skew
 from app.wiring.jobs import JobParts, jobs_of
 from app.wiring.parts import Parts
@@ -85,6 +88,7 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         notices=notices,
         skew=skew,
         llama=parts.llama,
+        uses=(uses := Uses()),
     )
     supervisor = Supervisor(
         runtime,
@@ -97,6 +101,7 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
     deps = ApiDeps(
         store=PostgresTenantStore(database),
         keys=PostgresKeyStore(database),
+        operator=PostgresOperatorStore(database, runtime.ids),
         feed=feed,
         clock=runtime.clock,
         ids=runtime.ids,
@@ -109,6 +114,8 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         render_metrics=lambda: _render(metrics, gauges),
         streams=OpenStreams(metrics.reader_dropped),
         config=_api_config(settings),
+        uses=uses,
+        tokens=build_tokens(settings, runtime.clock),
     )
     metrics.watch_tool_threads(lambda: parts.tools.busy_threads)
     if parts.llama is not None:
@@ -162,7 +169,7 @@ async def _render(metrics: Metrics, gauges: PostgresGauges) -> bytes:
 
 def _worker_id(ids: IdSource) -> WorkerId:
     """Unlike any other, also after a restart: a draining process must not be taken for its successor."""
-    return WorkerId(f"{socket.gethostname()}/{os.getpid()}/{ids.new('wrk')}")
+    return WorkerId(f"{socket.gethostname()}:{os.getpid()}:{ids.new('wrk')}")
 
 
 def _worker_config(settings: Settings) -> WorkerConfig:

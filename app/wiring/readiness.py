@@ -22,12 +22,14 @@ class Readiness:
         self._skew = skew
 
     async def warnings(self) -> Sequence[str]:
-        """``runs_unclaimable`` where queued runs need what no worker has that was seen lately."""
+        """``worker_drained`` where an operator told this process's worker to take nothing more; ``runs_unclaimable``
+        where queued runs need what no worker has that was seen lately."""
+        drained = ("worker_drained",) if self._supervisor.is_drained else ()
         try:
             snapshot = await self._gauges.snapshot()
         except StoreUnavailable:
-            return ()
-        return ("runs_unclaimable",) if snapshot.unclaimable else ()
+            return drained
+        return (*drained, *(("runs_unclaimable",) if snapshot.unclaimable else ()))
 
     async def check(self) -> Mapping[str, str]:
         """``ok`` or a stable code for each of database, migrations, model, worker and clock."""

@@ -9,10 +9,10 @@ from app.errors import ConfigurationError
 from app.execution.system import Uuid7Ids
 from app.observability import configure_logs
 from app.settings import ProcessRole, Settings
-from app.store.admin import PostgresAdminStore
 from app.store.database import Database, DatabaseConfig, check_role
 from app.store.gauges import PostgresGauges
 from app.store.migrate import migrate
+from app.store.operator import PostgresOperatorStore
 from app.wiring.first_keys import FIRST_TENANT, FirstKeys, ensure_dev_keys
 from app.wiring.http import HttpServer
 from app.wiring.limits import raise_file_limit
@@ -58,7 +58,13 @@ async def _build_and_serve(settings: Settings, signals: StopSignals) -> None:
 async def _serve(settings: Settings, process: Process, keys: FirstKeys | None, signals: StopSignals) -> None:
     surface = Surface.OPERATIONS if settings.role is ProcessRole.WORKER else Surface.ALL
     app = create_app(process.deps, surface)
-    server = HttpServer(app, host=settings.host, port=settings.port, drain_seconds=settings.drain_seconds)
+    server = HttpServer(
+        app,
+        host=settings.host,
+        port=settings.port,
+        drain_seconds=settings.drain_seconds,
+        request_seconds=settings.request_seconds,
+    )
     serving = asyncio.create_task(server.serve(signals, on_stop=process.begin_drain))
     starting = asyncio.create_task(process.start())
     try:
@@ -82,7 +88,8 @@ async def _prepare_embedded(settings: Settings, config: DatabaseConfig) -> First
     await migrate(config.admin_url)
     owner = Database(DatabaseConfig(url=config.admin_url, pool_size=1))
     try:
-        return await ensure_dev_keys(PostgresAdminStore(owner, Uuid7Ids()), settings.data_dir / "dev-keys.json")
+        ids = Uuid7Ids()
+        return await ensure_dev_keys(PostgresOperatorStore(owner, ids), ids, settings.data_dir / "dev-keys.json")
     finally:
         await owner.close()
 

@@ -9,13 +9,13 @@ import pytest
 
 from app.api import ApiConfig, ApiDeps, create_app
 from app.execution.system import SystemClock, Uuid7Ids
-from app.ports.store import AdminStore
+from app.ports.tenancy import OperatorStore
 from app.service.cursors import Cursors
 from app.service.signing import WebhookSigner
 from app.service.webhooks import Notices
-from app.store.admin import PostgresAdminStore
 from app.store.database import Database, DatabaseConfig
 from app.store.keys import PostgresKeyStore
+from app.store.operator import PostgresOperatorStore
 from app.store.signals import LocalFeed
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
@@ -64,8 +64,8 @@ def revoke(api_urls: DatabaseUrls) -> Callable[[str], Awaitable[None]]:
 
 
 @pytest.fixture
-def admin(owner: Database) -> AdminStore:
-    return PostgresAdminStore(owner, Uuid7Ids())
+def admin(owner: Database) -> OperatorStore:
+    return PostgresOperatorStore(owner, Uuid7Ids())
 
 
 @pytest.fixture
@@ -87,6 +87,7 @@ def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
     return ApiDeps(
         store=PostgresTenantStore(database),
         keys=PostgresKeyStore(database),
+        operator=PostgresOperatorStore(database, Uuid7Ids()),
         feed=feed,
         clock=SystemClock(),
         ids=Uuid7Ids(),
@@ -99,7 +100,7 @@ def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
 
 
 @pytest.fixture
-async def service(deps: ApiDeps, admin: AdminStore, database: Database, feed: LocalFeed) -> AsyncIterator[Service]:
+async def service(deps: ApiDeps, admin: OperatorStore, database: Database, feed: LocalFeed) -> AsyncIterator[Service]:
     app = create_app(deps)
     name = deps.ids.new("test")
     keys = await make_keys(admin, f"{name}-a")

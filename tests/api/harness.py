@@ -20,13 +20,14 @@ from app.auth import Scope, hash_secret, new_secret
 from app.conversation import StopReason, Usage
 from app.events import AnyEvent, ModelCall, ModelResponded, RunState, RunSuspended, Terminated, ToolCalled, ToolResult
 from app.execution.system import Uuid7Ids
-from app.ids import CallId, RunId, TenantId, WorkerId
+from app.ids import CallId, KeyId, RunId, TenantId, WorkerId
 from app.policy import BudgetLimits, Effect, Price, most_restrictive
 from app.policy import Scope as BudgetScope
 from app.ports.feed import Feed
 from app.ports.model import ModelInfo
 from app.ports.records import Claim, NewRun, RunUpdate
-from app.ports.store import AdminStore, WorkStore
+from app.ports.store import WorkStore
+from app.ports.tenancy import NewKey, OperatorStore
 from app.ports.tools import Tool, ToolContext
 from app.store.signals import LocalFeed
 from app.tools.schema import compile_schema, find_problems
@@ -121,13 +122,28 @@ class Keys:
     operator: str
 
 
-async def make_keys(admin: AdminStore, tenant: str) -> Keys:
-    tenant_id = await admin.ensure_tenant(tenant)
+async def add_key(
+    admin: OperatorStore, tenant_id: TenantId | None, subject: str | None, scopes: Collection[str], **more: Any
+) -> str:
+    """The secret of a new key. ``more`` are further fields of NewKey."""
+    secret = new_secret()
+    key = NewKey(
+        key_id=KeyId(Uuid7Ids().new("key")),
+        tenant_id=tenant_id,
+        subject=subject,
+        scopes=frozenset(scopes),
+        secret_hash=hash_secret(secret),
+        **more,
+    )
+    assert await admin.add_key(key, actor="tests") is not None
+    return secret
+
+
+async def make_keys(admin: OperatorStore, tenant: str) -> Keys:
+    tenant_id = await admin.ensure_tenant(tenant, actor="tests")
 
     async def add(tenant_id: TenantId | None, subject: str | None, scopes: Collection[str]) -> str:
-        secret = new_secret()
-        await admin.add_key(tenant_id=tenant_id, subject=subject, scopes=scopes, secret_hash=hash_secret(secret))
-        return secret
+        return await add_key(admin, tenant_id, subject, scopes)
 
     return Keys(
         tenant_id=tenant_id,

@@ -43,6 +43,8 @@ async def test_an_approval_tells_what_is_asked_and_nothing_of_the_arguments(serv
         "reason": "money moves",
         "flagged": True,
         "user": "ada",
+        "approvals_needed": 1,
+        "approved_by": [],
         "decision": None,
     }
     assert str(ARGUMENTS["iban"]) not in json.dumps(approval)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.ids import TenantId
-from app.ports.store import AdminStore
+from app.ports.tenancy import OperatorStore
 from app.wiring.first_keys import FirstKeys, make_keys
 from tests.api.harness import Service, with_key
 from tests.api.lost_runs import lose
@@ -11,8 +11,8 @@ from tests.api.questions import ask, decide, told
 
 
 @pytest.fixture
-async def first(admin: AdminStore, service: Service) -> FirstKeys:
-    return await make_keys(admin, service.deps.ids.new("first"))
+async def first(admin: OperatorStore, service: Service) -> FirstKeys:
+    return await make_keys(admin, service.deps.ids, service.deps.ids.new("first"))
 
 
 async def submit(service: Service, first: FirstKeys) -> str:

@@ -140,9 +140,20 @@ async def test_what_no_route_answers_is_a_problem_too(
     assert (response.status_code, response.json()["code"]) == (status, code)
 
 
-async def test_a_method_that_is_not_allowed_is_told_those_that_are(client: httpx.AsyncClient) -> None:
-    response = await client.patch("/agents")
-    assert response.headers["allow"] == "GET"
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/agents", "GET, HEAD"),
+        ("/agents/planner", "DELETE, GET, PUT, HEAD"),
+        ("/runs/run_1", "DELETE, GET, HEAD"),
+        ("/runs/run_1/cancel", "POST"),
+    ],
+)
+async def test_a_method_that_is_not_allowed_is_told_those_that_are(
+    client: httpx.AsyncClient, path: str, allowed: str
+) -> None:
+    response = await client.patch(path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "a\tb", "<script>"])

@@ -4,11 +4,11 @@ import asyncpg
 import httpx
 import pytest
 
-from app.auth import Scope, hash_secret, new_secret
+from app.auth import Scope
 from app.events import RunState
-from app.ports.store import AdminStore
+from app.ports.tenancy import OperatorStore
 from app.store.tables import metadata
-from tests.api.harness import Service, with_key
+from tests.api.harness import Service, add_key, with_key
 from tests.api.lost_runs import lose
 from tests.api.questions import ask, decide, read, state_of, told
 from tests.conftest import DatabaseUrls
@@ -18,14 +18,13 @@ WEBHOOK = {"url": "https://93.184.216.34/hooks", "events": ["run.terminated"]}
 
 
 async def test_another_key_of_the_subject_that_asked_does_not_decide_either(
-    service: Service, admin: AdminStore
+    service: Service, admin: OperatorStore
 ) -> None:
     run_id = await service.submit()
     approval_id = await ask(service, run_id)
     me = (await service.client.get("/me")).json()["subject"]
-    secret = new_secret()
     scopes = [Scope.APPROVALS_READ, Scope.APPROVALS_DECIDE]
-    await admin.add_key(tenant_id=service.keys.tenant_id, subject=me, scopes=scopes, secret_hash=hash_secret(secret))
+    secret = await add_key(admin, service.keys.tenant_id, me, scopes)
     refused = await decide(service, approval_id, by=secret)
     assert told(refused) == (403, "self_approval")
     assert ((await read(service, approval_id))["status"], await state_of(service, run_id)) == ("pending", "suspended")

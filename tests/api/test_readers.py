@@ -149,10 +149,10 @@ class StoreThatGoesAway:
         self.is_away = False
 
     @asynccontextmanager
-    async def begin(self, tenant_id: TenantId) -> AsyncIterator[TenantTx]:
+    async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:
         if self.is_away:
             raise StoreUnavailable("the tests took it away")
-        async with self._store.begin(tenant_id) as tx:
+        async with self._store.begin(tenant_id, actor=actor) as tx:
             yield tx
 
 

@@ -94,8 +94,8 @@ class MeddledStore:
     was_used: bool = False
 
     @contextlib.asynccontextmanager
-    async def begin(self, tenant_id: TenantId) -> AsyncIterator[TenantTx]:
-        async with self.store.begin(tenant_id) as tx:
+    async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:
+        async with self.store.begin(tenant_id, actor=actor) as tx:
             yield tx
         if not self.was_used:
             self.was_used = True

@@ -1,8 +1,10 @@
 """Routes and prices lead to models that are there, or the process does not start."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent
+from types import MappingProxyType
 
 import pytest
 from pydantic import SecretStr
@@ -10,7 +12,7 @@ from pydantic import SecretStr
 from app.agents import Agent
 from app.errors import ConfigurationError
 from app.events import RunState
-from app.policy import Price
+from app.policy import CpuPrice, Price
 from app.settings import Settings
 from app.wiring.local import describe_prompt, run_locally
 from app.wiring.parts import Parts, build_parts
@@ -36,8 +38,20 @@ def plugin(tmp_path: Path) -> str:
     return str(path)
 
 
-def settings(plugin: str, *, routes: dict[str, tuple[str, ...]], prices: dict[str, Price]) -> Settings:
-    return Settings(plugins=(plugin,), default_model="scripted:good", routes=routes, prices=prices)
+def settings(
+    plugin: str,
+    *,
+    routes: dict[str, tuple[str, ...]],
+    prices: dict[str, Price],
+    cpu_prices: Mapping[str, CpuPrice] = MappingProxyType({}),
+) -> Settings:
+    return Settings(
+        plugins=(plugin,),
+        default_model="scripted:good",
+        routes=routes,
+        prices=prices,
+        cpu_prices=dict(cpu_prices),
+    )
 
 
 @pytest.fixture
@@ -108,3 +122,26 @@ async def test_without_being_asked_nothing_of_a_prompt_is_written(tmp_path: Path
     await llama.close()
 
     assert names_in(tmp_path) == []
+
+
+BY_CPU = CpuPrice(
+    cpu_second=Decimal("0.01"), input_tokens_per_cpu_second=Decimal(100), output_tokens_per_cpu_second=Decimal(20)
+)
+
+
+def test_a_price_by_cpu_seconds_is_a_price_of_tokens(plugin: str) -> None:
+    parts = build_parts(settings(plugin, routes={}, prices={}, cpu_prices={"scripted:good": BY_CPU}))
+
+    assert parts.prices["scripted:good"] == Price(input=Decimal(100), output=Decimal(500), cached=Decimal(0))
+
+
+def test_a_model_has_one_price(plugin: str) -> None:
+    twice = settings(plugin, routes={}, prices=PRICES, cpu_prices=dict.fromkeys(PRICES, BY_CPU))
+
+    with pytest.raises(ConfigurationError, match="RUNWRIGHT_PRICES and in RUNWRIGHT_CPU_PRICES"):
+        build_parts(twice)
+
+
+def test_a_price_by_cpu_seconds_of_a_model_that_is_not_there_ends_the_start(plugin: str) -> None:
+    with pytest.raises(ConfigurationError, match="RUNWRIGHT_CPU_PRICES: "):
+        build_parts(settings(plugin, routes={}, prices={}, cpu_prices={"nobody:here": BY_CPU}))

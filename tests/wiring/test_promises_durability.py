@@ -26,7 +26,7 @@ from tests.conftest import DatabaseUrls
 from tests.execution.fakes import let_others_run, say
 from tests.execution.support import Bench
 
-OF_EVERY_PROCESS = {"feed", "sweeper", "maintenance", "loop lag", "clock"}
+OF_EVERY_PROCESS = {"feed", "sweeper", "maintenance", "loop lag", "clock", "key uses"}
 ListJobs = Callable[..., Mapping[str, Job]]
 
 
@@ -58,7 +58,7 @@ def list_jobs(bench: Bench, shared_database: Database, shared_urls: DatabaseUrls
 
 def test_every_process_sweeps_and_those_that_drive_runs_carry_notices_and_erase(list_jobs: ListJobs) -> None:
     assert set(list_jobs(drives_runs=False)) == OF_EVERY_PROCESS
-    assert set(list_jobs(drives_runs=True)) == OF_EVERY_PROCESS | {"webhooks", "retention"}
+    assert set(list_jobs(drives_runs=True)) == OF_EVERY_PROCESS | {"webhooks", "retention", "tenant erasure"}
 
 
 async def test_lapsed_leases_are_looked_for_every_sixth_of_the_lease(bench: Bench, list_jobs: ListJobs) -> None:

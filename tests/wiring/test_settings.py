@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.errors import ConfigurationError
+from app.policy import Price
 from app.settings import ProcessRole, Settings
 
 
@@ -60,8 +61,14 @@ def test_settings_do_not_change() -> None:
 
 def test_prices_are_read_to_the_last_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNWRIGHT_PRICES", '{"openai:gpt": {"input": "0.000000000001", "output": 0.1, "cached": "0"}}')
-    price = Settings.load().prices["openai:gpt"]
-    assert (price.input, price.output, price.cached) == (Decimal("0.000000000001"), Decimal("0.1"), Decimal(0))
+    price = Price(input=Decimal("0.000000000001"), output=Decimal("0.1"), cached=Decimal(0))
+    assert Settings.load().prices["openai:gpt"] == price
+
+
+def test_a_price_by_cpu_seconds_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = '"cpu_second": "0.01", "input_tokens_per_cpu_second": 100, "output_tokens_per_cpu_second": 20'
+    monkeypatch.setenv("RUNWRIGHT_CPU_PRICES", f'{{"llama:default": {{{rates}}}}}')
+    assert Settings.load().cpu_prices["llama:default"].output_tokens_per_cpu_second == 20
 
 
 def test_routes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from app.api.negotiation import read_query
 from app.api.run_answers import LOCATION, REPLAYED, WAITED, announce, answer_run, read_key
 from app.api.schemas.runs import RerunRun, ResumeRun, RunView
 from app.service import again
+from app.service.subjects import check_user
 
 router: Final = APIRouter(tags=["runs"])
 
@@ -56,6 +57,7 @@ async def resume_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
         submitted = await again.resume(
             tx, caller.principal, run_id, wanted.resolutions, admission=deps.admission, key=key
         )
+        check_user(caller.principal, submitted.run.record.user)
     return await answer_run(request, deps, submitted.run, headers=announce(deps, submitted), at_once=202)
 
 
@@ -80,4 +82,5 @@ async def rerun_run(run_id: str, request: Request, deps: Deps, caller: RunsWrite
     key = read_key(request, caller, document, route=f"POST /runs/{run_id}/rerun")
     async with deps.store.begin(caller.tenant_id) as tx:
         submitted = await again.rerun(tx, caller.principal, run_id, admission=deps.admission, key=key)
+        check_user(caller.principal, submitted.run.record.user)
     return await answer_run(request, deps, submitted.run, headers=announce(deps, submitted), at_once=202)

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from app.agents import Agent
 from app.api import documents
 from app.api.bodies import parse, read_body
-from app.api.deps import AgentsReader, AgentsWriter, Deps
+from app.api.deps import AgentsReader, AgentsWriter, ApiDeps, Caller, Deps
 from app.api.negotiation import limit_of, one_value, read_query, read_version
 from app.api.problems import invalid_body
 from app.api.schemas.agents import (
@@ -29,6 +29,7 @@ from app.api.strict_json import Document
 from app.errors import FieldProblem, InvalidRequest
 from app.service import agents
 from app.service.cursors import Listing
+from app.service.grants import GrantedCatalogue
 from app.service.schemas import check_output_schema
 
 router: Final = APIRouter(tags=["agents"])
@@ -61,7 +62,7 @@ async def put_agent(name: str, request: Request, deps: Deps, caller: AgentsWrite
         )
         raise InvalidRequest("an agent can't have that name", problems=[problem])
     agent = await _read_definition(name, await read_body(request))
-    async with deps.store.begin(caller.tenant_id) as tx:
+    async with deps.store.begin(caller.tenant_id, actor=caller.principal.actor) as tx:
         stored, is_new = await agents.put(tx, agent, catalogue=deps.catalogue)
     if not is_new:
         return JSONResponse(view_agent(stored))
@@ -125,7 +126,7 @@ async def get_agent_version(name: str, version: str, request: Request, deps: Dep
 )
 async def retire_agent(name: str, request: Request, deps: Deps, caller: AgentsWriter) -> Response:
     read_query(request)
-    async with deps.store.begin(caller.tenant_id) as tx:
+    async with deps.store.begin(caller.tenant_id, actor=caller.principal.actor) as tx:
         await agents.retire(tx, name)
     return Response(status_code=204)
 
@@ -134,26 +135,32 @@ async def retire_agent(name: str, request: Request, deps: Deps, caller: AgentsWr
     "/tools",
     operation_id="listTools",
     summary="List the tools that agents may name",
-    responses=documents.answers({200: documents.answer("All tools, by name", ToolPage)}),
+    responses=documents.answers({200: documents.answer("All that the tenant was granted, by name", ToolPage)}),
 )
-async def list_tools(request: Request, deps: Deps, _: AgentsReader) -> Response:
+async def list_tools(request: Request, deps: Deps, caller: AgentsReader) -> Response:
     read_query(request)
-    return _all([view_tool(tool).model_dump(mode="json") for tool in deps.catalogue.tools()])
+    available = await _find_available(deps, caller)
+    return _all([view_tool(tool).model_dump(mode="json") for tool in available.tools()])
 
 
 @router.get(
     "/models",
     operation_id="listModels",
     summary="List the models that agents may name",
-    responses=documents.answers({200: documents.answer("All models, by name", ModelPage)}),
+    responses=documents.answers({200: documents.answer("All that the tenant was granted, by name", ModelPage)}),
 )
-async def list_models(request: Request, deps: Deps, _: AgentsReader) -> Response:
+async def list_models(request: Request, deps: Deps, caller: AgentsReader) -> Response:
     read_query(request)
-    default = deps.catalogue.default_model()
-    views = [
-        view_model(model, default=default, price=deps.catalogue.price(model.name)) for model in deps.catalogue.models()
-    ]
+    available = await _find_available(deps, caller)
+    default = available.default_model()
+    views = [view_model(model, default=default, price=available.price(model.name)) for model in available.models()]
     return _all([view.model_dump(mode="json") for view in views])
+
+
+async def _find_available(deps: ApiDeps, caller: Caller) -> GrantedCatalogue:
+    """What the caller's tenant was granted of all that there is."""
+    async with deps.store.begin(caller.tenant_id) as tx:
+        return GrantedCatalogue(whole=deps.catalogue, rules=await tx.rules())
 
 
 async def _read_definition(name: str, document: Document) -> Agent:

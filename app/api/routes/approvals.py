@@ -140,11 +140,23 @@ async def get_approval(approval_id: str, request: Request, deps: Deps, caller: A
     operation_id="decideApproval",
     summary="Decide an approval",
     description="Once, and by the key's subject, which must not be that of the run, of one above it, or of one that it "
-    "goes on from (403 `self_approval`). The same decision by the same subject again changes nothing. Otherwise 409 "
-    "`approval_already_decided`, which says in `decided_by` and `decided_at` who was first; 409 `approval_cancelled`; "
-    "410 `approval_expired`; 422 `approval_digest_mismatch` where another call was looked at.",
+    "goes on from (403 `self_approval`), and be one whom the tenant's rules admit (403 `not_an_approver`). Where "
+    "`approvals_needed` is 2, the first who approves, or tells an outcome, gets 202, and it stays open until somebody "
+    "else says the same (409 `approvals_differ` for another outcome); one `deny` decides. The same decision by the "
+    "same subject again changes nothing. Otherwise 409 `approval_already_decided`, which says in `decided_by` and "
+    "`decided_at` who was first; 409 `approval_cancelled`; 410 `approval_expired`; 422 `approval_digest_mismatch` "
+    "where another call was looked at.",
     responses=documents.answers(
-        {200: documents.answer("The approval, decided", ApprovalView)}, 400, 404, 409, 410, 413, 415
+        {
+            200: documents.answer("The approval, decided", ApprovalView),
+            202: documents.answer("Kept, and others have to say so, too", ApprovalView),
+        },
+        400,
+        404,
+        409,
+        410,
+        413,
+        415,
     ),
     openapi_extra={
         "requestBody": documents.body(
@@ -161,10 +173,10 @@ async def decide_approval(approval_id: str, request: Request, deps: Deps, caller
     read_query(request)
     ruling = parse(DecideApproval, await read_body(request)).to_ruling()
     ruled = await approvals.decide(deps.desk, caller.tenant_id, caller.principal, approval_id, ruling)
-    if not ruled.replayed:
+    if ruled.is_settled and not ruled.replayed:
         deps.feed.announce_queued()
         deps.feed.announce_approvals(caller.tenant_id)
-    return JSONResponse(_show(ruled.approval))
+    return JSONResponse(_show(ruled.approval), status_code=200 if ruled.is_settled else 202)
 
 
 def _show(approval: Approval) -> dict[str, Any]:

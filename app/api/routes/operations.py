@@ -7,11 +7,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app.api import documents, openapi
-from app.api.deps import AnyKey, Deps
+from app.api.deps import AnyKey, ApiDeps, Deps
 from app.api.docs_page import CONTENT_SECURITY_POLICY, render_page
 from app.api.negotiation import read_query
 from app.api.problems import problem
-from app.api.schemas.operations import Limits, Live, Me, Ready
+from app.api.schemas.operations import Limits, Live, Me, Ready, view_limits
+from app.ids import TenantId
 
 router: Final = APIRouter(tags=["operations"])
 
@@ -27,16 +28,20 @@ _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 )
 async def get_me(request: Request, deps: Deps, principal: AnyKey) -> Response:
     read_query(request)
-    rules = deps.config.rules
-    limits = Limits(max_queued_runs=rules.max_queued_runs, budget=rules.budget)
     me = Me(
         tenant_id=principal.tenant_id,
         key_id=principal.key_id,
         subject=principal.subject,
+        groups=sorted(principal.groups),
         scopes=sorted(principal.scopes),
-        limits=None if principal.tenant_id is None else limits,
+        limits=None if principal.tenant_id is None else await _find_limits(deps, principal.tenant_id),
     )
     return JSONResponse(me.model_dump(mode="json"))
+
+
+async def _find_limits(deps: ApiDeps, tenant_id: TenantId) -> Limits:
+    async with deps.store.begin(tenant_id) as tx:
+        return view_limits(deps.config.rules, await tx.rules())
 
 
 @router.get(

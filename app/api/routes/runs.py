@@ -1,5 +1,6 @@
 """``/runs``: submit, list, read, cancel, erase."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -23,6 +24,7 @@ from app.service.cursors import Listing
 from app.service.follow import follow
 from app.service.runs import RunNow
 from app.service.schemas import check_output_schema
+from app.service.subjects import settle_user
 
 router: Final = APIRouter(tags=["runs"])
 
@@ -81,7 +83,8 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     deps.drain.refuse_new()
     read_query(request)
     document = await read_body(request)
-    wanted = parse(SubmitRun, document).to_request()
+    asked = parse(SubmitRun, document).to_request()
+    wanted = replace(asked, user=settle_user(caller.principal, asked.user))
     if wanted.output_schema is not None:
         await check_output_schema(wanted.output_schema)
     key = read_key(request, caller, document, route="POST /runs")
@@ -168,7 +171,7 @@ async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader)
 )
 async def erase_run(run_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
     read_query(request)
-    async with deps.store.begin(caller.tenant_id) as tx:
+    async with deps.store.begin(caller.tenant_id, actor=caller.principal.actor) as tx:
         await runs.erase(tx, run_id)
     return Response(status_code=204)
 

@@ -1,5 +1,6 @@
 """``/sessions``: create, list, read, erase; and what was said in one."""
 
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter
@@ -24,6 +25,7 @@ from app.ports.sessions import SessionFilter
 from app.service import sessions
 from app.service.cursors import Listing
 from app.service.idempotency import IdempotencyKey
+from app.service.subjects import settle_user
 
 router: Final = APIRouter(tags=["sessions"])
 
@@ -61,7 +63,8 @@ _EXAMPLE: Final = {"agent": "trip-planner", "user": "ada", "title": "Kyoto", "st
 async def create_session(request: Request, deps: Deps, caller: SessionsWriter) -> Response:
     read_query(request)
     document = await read_body(request)
-    wanted = parse(CreateSession, document).to_request()
+    asked = parse(CreateSession, document).to_request()
+    wanted = replace(asked, user=settle_user(caller.principal, asked.user))
     key_text = idempotency_key(request.headers)
     key = key_text and IdempotencyKey.of_request(
         route="POST /sessions", principal=caller.principal, key=key_text, canonical_body=document.canonical
@@ -154,6 +157,6 @@ async def list_session_messages(session_id: str, request: Request, deps: Deps, c
 )
 async def erase_session(session_id: str, request: Request, deps: Deps, caller: SessionsWriter) -> Response:
     read_query(request)
-    async with deps.store.begin(caller.tenant_id) as tx:
+    async with deps.store.begin(caller.tenant_id, actor=caller.principal.actor) as tx:
         await sessions.erase(tx, session_id)
     return Response(status_code=204)

@@ -66,6 +66,8 @@ _EXAMPLE: Final = {
     "user": "ada",
     "requested_at": "2026-01-31T12:00:01.250Z",
     "expires_at": "2026-01-31T13:00:01.250Z",
+    "approvals_needed": 1,
+    "approved_by": [],
     "decision": None,
 }
 
@@ -98,6 +100,8 @@ class ApprovalView(View):
     user: str | None
     requested_at: Instant
     expires_at: Instant | None
+    approvals_needed: int = Field(description="How many different persons have to approve, or to tell one outcome")
+    approved_by: list[str] = Field(description="Who has, the earliest first; of an open one those who count now")
     decision: ApprovalDecisionView | None
 
 
@@ -124,6 +128,8 @@ def view_approval(approval: Approval) -> ApprovalView:
         user=approval.user,
         requested_at=format_instant(approval.requested_at),
         expires_at=instant(approval.expires_at),
+        approvals_needed=approval.approvals_needed,
+        approved_by=list(approval.approved_by),
         decision=_view_decision(approval),
     )
 
@@ -133,7 +139,7 @@ def view_change(change: ApprovalChange) -> dict[str, Any]:
     view = view_approval(change.approval).model_dump(mode="json")
     if change.status is ApprovalStatus.PENDING:
         # It may have been answered by now, which is another change.
-        view["decision"] = None
+        view |= {"decision": None, "approved_by": []}
     return {**view, "status": change.status.value, "at": format_instant(change.at)}
 
 

@@ -191,6 +191,7 @@ _RUN_EXAMPLE: Final = {
         "cost": "0.000312",
     },
     "budget": {"limits": {"max_output_tokens": 500}, "sources": {"max_output_tokens": "agent"}},
+    "on_ledger_error": "fail",
     "depth": 0,
     "path": ["trip-planner"],
     "parent_run_id": None,
@@ -238,6 +239,10 @@ class RunView(View):
     deterministic: bool = Field(description="The run's agent is deterministic, or was asked to be for this run")
     usage: RunUsage
     budget: RunBudget
+    on_ledger_error: Literal["fail", "proceed"] = Field(
+        description="What becomes of the run where nobody can tell what its tenant's ceilings leave: it ends as "
+        "`failed`, or goes on without them. The tenant's setting when the run was accepted"
+    )
     depth: int = Field(description="How many runs are above it")
     path: list[str] = Field(description="The agents from the first run's down to this one's")
     parent_run_id: str | None = Field(description="The run that called this one's agent as a tool")
@@ -310,6 +315,7 @@ def view_run(run: RunRecord, waiting_for: Sequence[ApprovalId] = ()) -> RunView:
             limits=run.budget.limits,
             sources={dimension: scope.value for dimension, scope in run.budget.sources.items()},
         ),
+        on_ledger_error=run.on_ledger_error,
         depth=run.depth,
         path=list(run.path or (run.agent,)),
         parent_run_id=run.parent_run_id,

@@ -1,0 +1,10 @@
+"""Shapes of ``/users``."""
+
+from pydantic import Field
+
+from app.api.schemas.common import View
+
+
+class ErasedUserView(View):
+    runs: int = Field(ge=0, description="Runs that were erased, with those that they started")
+    sessions: int = Field(ge=0, description="Sessions that were erased")

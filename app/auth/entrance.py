@@ -1,0 +1,104 @@
+"""Every request comes in here: with a key, or with a token of the configured issuer."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.auth.attempts import Attempts
+from app.auth.keys import hash_secret, is_secret, read_bearer
+from app.auth.principal import Principal, Scope, read_scopes
+from app.auth.tokens import Tokens, is_token
+from app.auth.uses import Uses
+from app.errors import Forbidden, TooManyRequests, Unauthenticated
+from app.ports.clock import Clock
+from app.ports.records import KeyRecord
+from app.ports.store import KeyStore
+
+# One text for every cause: nobody learns whether a key ever existed.
+_REFUSAL: Final = "a valid key is needed: Authorization: Bearer <key>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entrance:
+    """Makes principals of ``Authorization`` headers. ``tokens`` is None where there is no issuer."""
+
+    keys: KeyStore
+    clock: Clock
+    attempts: Attempts
+    uses: Uses
+    tokens: Tokens | None = None
+
+    async def admit(self, header: str | None, *, address: str | None) -> Principal:
+        """For a request that is to be served. ``address`` is the client's.
+
+        The store is asked each time: a revoked key is refused at once. Raises Unauthenticated; TooManyRequests
+        (``too_many_attempts`` where guesses came from the address, ``rate_limited`` where the tenant's requests per
+        minute are used up); IssuerUnavailable.
+        """
+        text = read_bearer(header)
+        if text is None or not (is_secret(text) or (self.tokens is not None and is_token(text))):
+            raise Unauthenticated(_REFUSAL)
+        async with self.attempts.attempt(address, hash_secret(text), self.clock):
+            principal, retry_after_seconds = await self._identify(text)
+        if retry_after_seconds is not None:
+            raise TooManyRequests(
+                "the tenant's requests per minute are used up",
+                code="rate_limited",
+                retry_after_seconds=max(1.0, retry_after_seconds),
+            )
+        return principal
+
+    async def still_holds(self, header: str | None, scope: Scope) -> bool:
+        """Whether a request that was let in would be so still. It is counted nowhere."""
+        text = read_bearer(header) or ""
+        if self.tokens is not None and is_token(text):
+            try:
+                return scope in (await self.tokens.read(text)).scopes
+            except Unauthenticated:
+                return False
+        try:
+            record = await self.keys.find_key(hash_secret(text)) if is_secret(text) else None
+            self._of_key(record).tenant_for(scope)
+        except (Unauthenticated, Forbidden):
+            return False
+        return True
+
+    async def _identify(self, text: str) -> tuple[Principal, float | None]:
+        """The principal, and how long it has to wait where its tenant's requests are used up."""
+        if self.tokens is not None and not is_secret(text):
+            return await self._of_token(self.tokens, text)
+        record = await self.keys.admit_key(hash_secret(text))
+        principal = self._of_key(record)
+        self.uses.note(principal.key_id, self.clock.now())
+        return principal, None if record is None else record.retry_after_seconds
+
+    def _of_key(self, record: KeyRecord | None) -> Principal:
+        expires_at = None if record is None else record.expires_at
+        if record is None or record.revoked or (expires_at is not None and expires_at <= self.clock.now()):
+            raise Unauthenticated(_REFUSAL)
+        scopes = read_scopes(record.scopes)
+        is_operators = record.tenant_id is None
+        return Principal(
+            tenant_id=record.tenant_id,
+            key_id=record.key_id,
+            subject=record.subject,
+            scopes=scopes & {Scope.OPERATOR} if is_operators else scopes - {Scope.OPERATOR},
+            groups=record.groups,
+        )
+
+    async def _of_token(self, tokens: Tokens, text: str) -> tuple[Principal, float | None]:
+        try:
+            person = await tokens.read(text)
+        except Unauthenticated:
+            raise Unauthenticated(_REFUSAL) from None
+        record = await self.keys.admit_tenant(person.tenant)
+        if record is None or record.tenant_id is None:
+            raise Unauthenticated(_REFUSAL)
+        principal = Principal(
+            tenant_id=record.tenant_id,
+            key_id=person.key_id,
+            subject=person.subject,
+            scopes=person.scopes,
+            groups=person.groups,
+            user=person.subject,
+        )
+        return principal, record.retry_after_seconds
