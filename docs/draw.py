@@ -22,6 +22,7 @@ from app.run.causes import STATE_BY_CODE
 from app.run.state import Phase
 from app.run.transitions import TABLE
 from tests.compat.page import draw_differences, draw_scenarios
+from tests.isolation.figures import draw_probes
 
 DOCS = Path(__file__).parent
 
@@ -121,6 +122,7 @@ DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "defaults": draw_defaults,
     },
     "runtime.md": {"event-map": draw_event_map},
+    "security.md": {"probes": draw_probes},
 }
 
 
