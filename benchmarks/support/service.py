@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 class RunningService:
     address: str
     key: str
+    operator_key: str
     pid: int
 
     @property
@@ -49,7 +50,7 @@ def running_service(settings: Mapping[str, str]) -> Iterator[RunningService]:
         if found is None:
             raise RuntimeError(f"the service did not start:\n{log.read_text()[-2000:]}")
         keys = json.loads((folder / "dev-keys.json").read_text())
-        yield RunningService(address=found[0], key=keys["service"], pid=process.pid)
+        yield RunningService(address=found[0], key=keys["service"], operator_key=keys["operator"], pid=process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)

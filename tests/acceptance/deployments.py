@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
 
 from app.execution.system import Uuid7Ids
-from app.store.admin import PostgresAdminStore
 from app.store.audits import audit
 from app.store.database import Database, DatabaseConfig
+from app.store.operator import PostgresOperatorStore
 from app.store.tables import metadata
 from app.wiring.first_keys import FirstKeys, make_keys
 from tests.acceptance.client import TOOLS, Caller
@@ -50,6 +50,53 @@ class Deployment:
     def approve(self, service: Service) -> Caller:
         """A caller with the approver's key."""
         return visit(self.stack, service.address, self.keys.approver)
+
+    def operate(self, service: Service) -> Caller:
+        """A caller with the operator's key."""
+        return visit(self.stack, service.address, self.keys.operator)
+
+    def set_tenant(self, address: str, **changes: Any) -> None:
+        """Changes what the operator has set for the tenant of the keys."""
+        answer = visit(self.stack, address, self.keys.operator).http.patch(f"/tenants/{self.tenant_id}", json=changes)
+        assert answer.status_code == 200, answer.text
+
+    @property
+    def tenant_id(self) -> str:
+        return str(self.ask("SELECT tenant_id FROM tenants"))
+
+    @property
+    def operator_subject(self) -> str:
+        """Who the operator's key says it is."""
+        return str(self.ask("SELECT coalesce(subject, key_id) FROM keys WHERE tenant_id IS NULL"))
+
+    @contextmanager
+    def paused(self, service: Service, kind: str, name: str | None) -> Iterator[None]:
+        """For as long as the block lasts, of the tenant or, with a name, of everybody's tool or model."""
+        operator = self.operate(service)
+        of_tenant = {"tenant_id": self.tenant_id} if kind in ("tenant", "agent") else {}
+        body = {"kind": kind, "reason": "a test", **({} if name is None else {"name": name}), **of_tenant}
+        answer = operator.http.post("/pauses", json=body)
+        assert answer.status_code == 201, answer.text
+        yield
+        assert operator.http.delete(f"/pauses/{answer.json()['id']}").status_code == 204
+
+    def is_idle(self, service: Service) -> bool:
+        """Whether no run is driven."""
+        return int(self.ask("SELECT count(*) FROM runs WHERE state = 'running'")) == 0
+
+    @contextmanager
+    def holding_ledger(self) -> Iterator[None]:
+        """Somebody holds the lock without which nothing is reserved of a tenant's ceilings."""
+        connection = asyncio.Runner()
+        try:
+            held = connection.run(asyncpg.connect(self.urls.superuser_url))
+            connection.run(held.execute("BEGIN"))
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended('runwright.ledger.' || tenant_id, 0)) FROM tenants"
+            connection.run(held.execute(lock))
+            yield
+            connection.run(held.close())
+        finally:
+            connection.close()
 
     def ask(self, query: str) -> Any:
         """One value, asked as the superuser."""
@@ -130,7 +177,8 @@ def add_keys(urls: DatabaseUrls) -> FirstKeys:
     async def add() -> FirstKeys:
         database = Database(DatabaseConfig(url=urls.admin_url, pool_size=1))
         try:
-            return await make_keys(PostgresAdminStore(database, Uuid7Ids()), "acceptance")
+            ids = Uuid7Ids()
+            return await make_keys(PostgresOperatorStore(database, ids), ids, "acceptance")
         finally:
             await database.close()
 

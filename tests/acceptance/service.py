@@ -22,6 +22,8 @@ from typing import IO, Final, Self, TypeVar
 
 import psutil
 
+from tests.secrets_watch import look_at_output
+
 ROOT: Final = Path(__file__).parents[2]
 PLUGIN: Final = Path(__file__).with_name("plugin.py")
 PATIENCE_SECONDS: Final = 60.0
@@ -57,7 +59,7 @@ class Child:
             text=True,
         )
         self._readers = [
-            threading.Thread(target=_read, args=(stream, lines), daemon=True)
+            threading.Thread(target=_read, args=(stream, lines, f"output of {arguments[0]}"), daemon=True)
             for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))
         ]
         for reader in self._readers:
@@ -218,11 +220,12 @@ def inherited_environment() -> dict[str, str]:
     }
 
 
-def _read(stream: IO[str] | None, lines: list[str]) -> None:
+def _read(stream: IO[str] | None, lines: list[str], place: str) -> None:
     assert stream is not None
     with stream:
         for line in stream:
             lines.append(line.rstrip("\n"))
+            look_at_output(lines[-1], place)
 
 
 def _marked(token: str) -> list[psutil.Process]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.chaos.report import write_report
 from tests.chaos.rounds import RoundConfig, play_round
 from tests.chaos.setting import make_folder
+from tests.secrets_watch import look_into_folder, take_found
 
 
 def main() -> int:
@@ -40,7 +41,10 @@ def main() -> int:
     tell(f"done\n\n{written}")
     if options.report is not None:
         options.report.write_text(f"{written}\n")
-    if report.violations:
+    look_into_folder(config.folder / "logs")
+    told_secrets = take_found()
+    tell("\n".join([f"{len(told_secrets)} secrets in the services' logs", *told_secrets]))
+    if report.violations or told_secrets:
         return 1
     shutil.rmtree(config.folder, ignore_errors=True)
     return 0

@@ -7,7 +7,13 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tests.chaos.evidence import Evidence, Run
-from tests.chaos.told import Complaints, readers_miss_nothing, the_outbox_holds_everything, watchers_miss_nothing
+from tests.chaos.told import (
+    Complaints,
+    readers_miss_nothing,
+    the_ledger_says_what_the_logs_say,
+    the_outbox_holds_everything,
+    watchers_miss_nothing,
+)
 
 ONCE_TOOLS: Final = frozenset({"charge", "transfer"})
 GUARDED_TOOLS: Final = frozenset({"transfer"})
@@ -310,6 +316,7 @@ RULES: Final[Mapping[str, Callable[[Evidence], Complaints]]] = {
     "readers miss nothing": readers_miss_nothing,
     "watchers miss nothing": watchers_miss_nothing,
     "the outbox holds everything": the_outbox_holds_everything,
+    "the ledger says what the logs say": the_ledger_says_what_the_logs_say,
     "the database's audits are empty": _audits_are_empty,
     "nothing else went wrong": _nothing_went_wrong,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from tests.chaos.evidence import Accepted, Approval, Decision, Event, Evidence, Line, Notice, Reading, Run, Watching
@@ -69,6 +70,13 @@ _KEPT: Final = tuple(SOUND.notices or ())
 _FRAMES: Final = read(PAID).frames
 _END: Final = Event(seq=6, kind="terminated", fence=1, at=9.0, payload={"state": "completed"})
 _QUIET: Final = Event(seq=6, kind="warning", fence=1, at=9.0, payload={})
+
+_LEDGER: Final = "the ledger says what the logs say"
+
+
+def _charged(charged: Mapping[str, Decimal]) -> Evidence:
+    return replace(SOUND, charged=charged)
+
 
 BREAKS: Final[Sequence[Break]] = (
     Break(
@@ -294,6 +302,22 @@ BREAKS: Final[Sequence[Break]] = (
         rule=_OUTBOX,
         says="arrived unsigned",
         evidence=replace(SOUND, received=(*SOUND.received, replace(SOUND.received[0], is_genuine=False))),
+    ),
+    *(
+        Break(rule=_LEDGER, says=f"1234 {name} are charged", evidence=_charged({name: Decimal(1234)}))
+        for name in ("cost", "input_tokens", "output_tokens", "model_calls", "tool_calls")
+    ),
+    Break(
+        rule=_LEDGER,
+        says="0 cost are charged, and the logs tell of 0.5",
+        evidence=replace(_with(run("paid", ("run_resumed", {"cost": "0.5"}))), charged={"cost": Decimal()}),
+    ),
+    Break(
+        rule=_LEDGER,
+        says="0 input_tokens are charged, and the logs tell of 7",
+        evidence=replace(
+            _with(run("paid", ("model_response", {"usage": {"input_tokens": 7}}))), charged={"input_tokens": Decimal()}
+        ),
     ),
     Break(
         rule="the database's audits are empty",

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from tests.chaos.client import Ledger
@@ -21,6 +22,12 @@ _EVENTS: Final = """
 """
 _APPROVALS: Final = "SELECT approval_id, run_id, call_id, kind, status, decided_by, decision FROM approvals"
 _NOTICES: Final = "SELECT event, subject, status FROM webhook_deliveries"
+_CHARGED: Final = """
+    SELECT coalesce(sum(l.cost), 0) AS cost, coalesce(sum(l.input_tokens), 0) AS input_tokens,
+        coalesce(sum(l.output_tokens), 0) AS output_tokens, coalesce(sum(l.model_calls), 0) AS model_calls,
+        coalesce(sum(l.tool_calls), 0) AS tool_calls
+    FROM ledger l
+"""
 _OPEN: Final = "SELECT run_id, state FROM runs WHERE NOT (state = ANY($1::text[])) ORDER BY run_id"
 
 
@@ -35,6 +42,7 @@ async def collect(setting: Setting, ledger: Ledger, receiver: Receiver | None = 
     events = await _read_events(setting)
     runs = {row["run_id"]: Run(**row, events=tuple(events[row["run_id"]])) for row in await _read_runs(setting)}
     approvals = [Approval(**row) for row in await setting.postgres.ask(_APPROVALS)]
+    [charged] = await setting.postgres.ask(_CHARGED)
     notices = [Notice(**row) for row in await setting.postgres.ask(_NOTICES)]
     return Evidence(
         accepted=tuple(ledger.accepted.values()),
@@ -46,6 +54,7 @@ async def collect(setting: Setting, ledger: Ledger, receiver: Receiver | None = 
         watching=ledger.watching,
         notices=None if receiver is None else tuple(notices),
         received=() if receiver is None else tuple(receiver.received),
+        charged={name: Decimal(amount) for name, amount in charged.items()},
         audits=await setting.postgres.audit(),
         incidents=(*ledger.incidents, *setting.fleet.deaths),
     )

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -16,17 +17,24 @@ import psutil
 
 from app.auth import Scope, hash_secret, new_secret
 from app.execution.system import Uuid7Ids
-from app.store.admin import PostgresAdminStore
+from app.ids import KeyId
+from app.policy import Ceiling, CeilingDimension
+from app.ports.tenancy import NewKey
 from app.store.audits import audit
 from app.store.database import Database, DatabaseConfig
 from app.store.embedded import EmbeddedPostgres, EmbeddedUrls
 from app.store.migrate import migrate
+from app.store.operator import PostgresOperatorStore
 from app.wiring.first_keys import make_keys
 from tests.chaos.proxy import Target
 
 APPROVERS: Final = ("ann", "bob")
 _TENANT: Final = "chaos"
 _STOP_SECONDS: Final = 60
+# Nothing comes near them: they are there so that everything is counted.
+_CEILINGS: Final = tuple(
+    Ceiling(dimension=dimension, window_seconds=86_400, limit=Decimal(10**11)) for dimension in CeilingDimension
+)
 _FENCED: Final[Mapping[str, Sequence[re.Pattern[str]]]] = {
     "append_events": (
         re.compile(r"\s+AND r\.fence = p_fence\b"),
@@ -90,16 +98,20 @@ class Postgres:
     async def make_keys(self) -> Keys:
         database = Database(DatabaseConfig(url=self.urls.admin_url, pool_size=1))
         try:
-            store = PostgresAdminStore(database, Uuid7Ids())
-            first = await make_keys(store, _TENANT)
+            ids = Uuid7Ids()
+            store = PostgresOperatorStore(database, ids)
+            first = await make_keys(store, ids, _TENANT)
+            await store.set_tenant(first.tenant_id, {"ceilings": _CEILINGS}, actor="chaos")
             approvers = {subject: new_secret() for subject in APPROVERS}
             for subject, secret in approvers.items():
-                await store.add_key(
+                key = NewKey(
+                    key_id=KeyId(ids.new("key")),
                     tenant_id=first.tenant_id,
                     subject=subject,
-                    scopes=[Scope.APPROVALS_READ.value, Scope.APPROVALS_DECIDE.value, Scope.RUNS_READ.value],
+                    scopes=frozenset({Scope.APPROVALS_READ, Scope.APPROVALS_DECIDE, Scope.RUNS_READ}),
                     secret_hash=hash_secret(secret),
                 )
+                await store.add_key(key, actor="chaos")
         finally:
             await database.close()
         return Keys(tenant_id=first.tenant_id, service=first.service, approvers=approvers)

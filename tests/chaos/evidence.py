@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 TERMINAL: Final = frozenset(
@@ -147,7 +148,8 @@ class Received:
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All of it. ``incidents`` are the sentences of what went wrong while it ran; ``audits`` what the database's own
-    audits found. Without ``watching`` and ``notices`` nobody watched, and there was no webhook."""
+    audits found; ``charged`` what the tenant's ledger holds, by dimension. Without ``watching``, ``notices`` and
+    ``charged`` nobody watched, there was no webhook, and the tenant had no ceilings."""
 
     accepted: Sequence[Accepted] = ()
     runs: Mapping[str, Run] = field(default_factory=dict)
@@ -160,3 +162,4 @@ class Evidence:
     received: Sequence[Received] = ()
     audits: Mapping[str, Sequence[str]] = field(default_factory=dict)
     incidents: Sequence[str] = ()
+    charged: Mapping[str, Decimal] | None = None

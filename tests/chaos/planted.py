@@ -102,7 +102,7 @@ async def _has_ended(setting: Setting, run_id: str) -> bool:
 async def _find_holder(setting: Setting, run_id: str) -> ServiceProcess:
     """The process whose number the worker's id holds."""
     [row] = await setting.postgres.ask("SELECT worker_id FROM runs WHERE run_id = $1", run_id)
-    pid = int(row["worker_id"].split("/")[1])
+    pid = int(row["worker_id"].split(":")[1])
     return next(process for process in setting.fleet.up("worker") if process.pid == pid)
 
 

@@ -91,6 +91,7 @@ def _environment(folder: Path, lease_seconds: float) -> dict[str, str]:
         "RUNWRIGHT_DRAIN_SECONDS": "3",
         "RUNWRIGHT_DATABASE_POOL_SIZE": "6",
         "RUNWRIGHT_BUDGET": "{}",
+        "RUNWRIGHT_PRICES": '{"scripted:play": {"input": "1.25", "cached": "0.125", "output": "7.3"}}',
         "RUNWRIGHT_ALLOWED_NETWORKS": "127.0.0.0/8",
         "CHAOS_STAGE": str(folder / "stage"),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 from tests.chaos.evidence import (
@@ -148,6 +149,13 @@ SOUND: Final = Evidence(
         *(Notice(event="approval.requested", subject=key, status="pending") for key in ("a1", "a2", "a3")),
     ),
     received=tuple(Received(event="run.terminated", subject=each.run_id, is_genuine=True) for each in ROOTS),
+    charged={
+        "cost": Decimal(),
+        "input_tokens": Decimal(),
+        "output_tokens": Decimal(),
+        "model_calls": Decimal(8),
+        "tool_calls": Decimal(6),
+    },
     watching=Watching(
         seen=tuple(
             (approval_id, status)

@@ -1,12 +1,15 @@
 """What must be true of everybody who was told: readers of runs, the watcher of approvals, the webhook's receiver."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
 
-from tests.chaos.evidence import Evidence
+from tests.chaos.evidence import Event, Evidence
 
 Complaints = Iterator[str]
+
+_SPENDING: Final = frozenset({"model_response", "attempt_failed", "run_resumed"})
 
 
 def readers_miss_nothing(evidence: Evidence) -> Complaints:
@@ -76,3 +79,42 @@ def the_outbox_holds_everything(evidence: Evidence) -> Complaints:
         ):
             yield f"{notice.event} {notice.subject} is {notice.status} and did not arrive"
     yield from (f"{one.event} {one.subject} arrived unsigned" for one in evidence.received if not one.is_genuine)
+
+
+def the_ledger_says_what_the_logs_say(evidence: Evidence) -> Complaints:
+    """To the last unit, whoever was killed: what a lost worker left in flight is charged by the event that says so."""
+    if evidence.charged is None:
+        return
+    events = [event for run in evidence.runs.values() for event in run.events]
+    told = _Totals(events)
+    for dimension, amount in evidence.charged.items():
+        if amount != told.of(dimension):
+            yield f"{amount} {dimension} are charged, and the logs tell of {told.of(dimension)}"
+
+
+class _Totals:
+    """What events tell of usage, added up from their payloads alone."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    def of(self, dimension: str) -> Decimal:
+        match dimension:
+            case "model_calls":
+                return Decimal(sum(event.kind == "model_call" for event in self._events))
+            case "tool_calls":
+                return Decimal(sum(_is_a_new_call(event) for event in self._events))
+            case "cost":
+                return sum((Decimal(event.payload.get("cost") or 0) for event in self._spending()), Decimal())
+            case _:
+                usages = (event.payload.get("usage") or {} for event in self._spending())
+                return Decimal(sum(usage.get(dimension, 0) for usage in usages))
+
+    def _spending(self) -> Iterator[Event]:
+        return (event for event in self._events if event.kind in _SPENDING)
+
+
+def _is_a_new_call(event: Event) -> bool:
+    """A sub-agent that is gone back to was never left."""
+    goes_back = event.payload.get("dispatch", 1) > 1 and event.payload.get("child_run_id") is not None
+    return event.kind == "tool_call" and not goes_back

@@ -1,0 +1,148 @@
+"""A tenant's ceilings over a window of time hold over all of its runs, on whichever worker, and whatever dies."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any, Final
+
+from tests.acceptance.client import Caller, call, say
+from tests.acceptance.deployments import Deployment
+
+HOUR: Final = 3600
+PRICES: Final = json.dumps({"scripted:play": {"input": "1", "output": "10"}})
+
+
+def bound(deployment: Deployment, caller: Caller, **limits: str) -> None:
+    """Sets ceilings of an hour, and no others."""
+    ceilings = [{"dimension": name, "window_seconds": HOUR, "limit": limit} for name, limit in limits.items()]
+    deployment.set_tenant(caller.address, ceilings=ceilings)
+
+
+def used(caller: Caller) -> Mapping[str, Decimal]:
+    response = caller.http.get("/usage")
+    assert response.status_code == 200, response.text
+    return {ceiling["dimension"]: Decimal(str(ceiling["used"])) for ceiling in response.json()["ceilings"]}
+
+
+def codes(ends: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    return sorted((end["error"] or {}).get("code") or "" for end in ends)
+
+
+def test_the_call_that_would_pass_a_ceiling_does_not_go_out(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, model_calls="3")
+    first = caller.end_of(caller.play(call("mark", id="x"), say("Done.")))
+
+    second = caller.play(call("mark", id="y"), say("Never said."))
+
+    assert first["state"] == "completed"
+    assert caller.end_of(second)["state"] == "budget_exhausted"
+    refused = caller.event(second, "budget_refused")
+    told = {name: refused[name] for name in ("dimension", "source", "window_seconds", "limit", "used", "requested")}
+    assert told == {
+        "dimension": "model_calls",
+        "source": "tenant",
+        "window_seconds": HOUR,
+        "limit": 3.0,
+        "used": 3.0,
+        "requested": 1.0,
+    }
+    assert used(caller) == {"model_calls": 3}
+
+
+def test_what_happened_before_a_refusal_is_charged_and_told(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start(prices=PRICES))
+    bound(fresh, caller, model_calls="1", cost="100", output_tokens="100000")
+    usage = {"input_tokens": 1000, "output_tokens": 50}
+
+    run = caller.end_of(caller.play({**call("mark", id="x"), "usage": usage}, say("Never said.")))
+
+    assert (run["state"], run["usage"]["cost"], run["usage"]["tool_calls"]) == ("budget_exhausted", "0.0015", 1)
+    assert used(caller) == {"model_calls": 1, "cost": Decimal("0.0015"), "output_tokens": 50}
+
+
+def test_of_runs_at_the_same_moment_as_many_go_out_as_there_is_room_for(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    fresh.start(role="worker")
+    bound(fresh, caller, model_calls="7")
+
+    with ThreadPoolExecutor(20) as pool:
+        run_ids = list(pool.map(lambda _: caller.play(say("Done.")), range(20)))
+    ends = caller.ends_of(run_ids)
+
+    assert codes(ends) == [""] * 7 + ["budget_exhausted"] * 13
+    assert used(caller) == {"model_calls": 7}
+    assert not fresh.audit()
+
+
+def test_a_tool_call_past_a_ceiling_is_not_made(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, tool_calls="1")
+
+    run_id = caller.play(call("mark", id="x"), call("mark", id="y"), say("Never said."))
+
+    assert caller.end_of(run_id)["state"] == "budget_exhausted"
+    assert [mark[-1] for mark in fresh.stage.marks(run_id)] == ["x"]
+
+
+def test_an_answer_may_be_as_long_as_the_ceiling_leaves_room(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, output_tokens="300")
+
+    run_id = caller.play(say("Done."))
+
+    assert caller.end_of(run_id)["state"] == "completed"
+    assert caller.event(run_id, "model_call")["max_output_tokens"] == 256
+
+
+def test_a_killed_workers_call_is_charged_once_and_as_the_log_tells(fresh: Deployment) -> None:
+    first = fresh.start(lease_seconds="2", prices=PRICES)
+    caller = fresh.call(first)
+    bound(fresh, caller, cost="100", input_tokens="1000000", model_calls="50")
+    step = {**say("Done."), "gate": "later", "usage": {"input_tokens": 500, "output_tokens": 20}}
+    run_id = caller.play(step)
+    caller.wait_for(run_id, "model_call")
+
+    first.kill()
+    caller = fresh.call(fresh.start(lease_seconds="2", prices=PRICES))
+    fresh.stage.open("later")
+    run = caller.end_of(run_id)
+
+    assert (run["recoveries"], run["usage"]["model_calls"]) == (1, 2)
+    assert used(caller) == {
+        "cost": Decimal(run["usage"]["cost"]),
+        "input_tokens": run["usage"]["input_tokens"],
+        "model_calls": 2,
+    }
+    assert not fresh.audit()
+
+
+def test_a_ledger_that_cannot_be_reached_ends_the_run(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, model_calls="50")
+    run_id = caller.play({**call("mark", id="x"), "gate": "first"}, say("Never said."))
+    caller.wait_for(run_id, "model_call")
+
+    with fresh.holding_ledger():
+        fresh.stage.open("first")
+        run = caller.end_of(run_id)
+
+    assert (run["state"], run["error"]["code"], run["on_ledger_error"]) == ("failed", "ledger_unavailable", "fail")
+    assert fresh.stage.marks(run_id) == []
+
+
+def test_a_run_that_may_proceed_says_that_it_did(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, model_calls="50")
+    fresh.set_tenant(caller.address, on_ledger_error="proceed")
+    run_id = caller.play({**call("mark", id="x"), "gate": "second"}, say("Done."))
+    caller.wait_for(run_id, "model_call")
+
+    with fresh.holding_ledger():
+        fresh.stage.open("second")
+        run = caller.end_of(run_id)
+
+    assert (run["state"], run["on_ledger_error"]) == ("completed", "proceed")
+    assert {event["code"] for event in caller.events(run_id) if event["kind"] == "warning"} == {"ledger_unavailable"}
+    assert used(caller) == {"model_calls": 2}
