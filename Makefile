@@ -5,6 +5,8 @@ BIN := .venv/bin
 TOOLS := .venv-tools/bin
 LOCKS := deploy/requirements
 ARGS ?=
+# Processes of the tests, each with a database server of its own. A file's tests stay in one of them, in their order.
+JOBS ?= 2
 PURE_TESTS := tests/policy tests/run tests/prompt tests/test_prompt.py tests/conversation tests/events tests/agents
 
 .DEFAULT_GOAL := help
@@ -21,8 +23,8 @@ install-dev: ## Make .venv with what tests and checks need too (done by the othe
 run: install ## Install and start the service with an embedded Postgres and the default model
 	@exec $(BIN)/runwright serve $(ARGS)
 
-test: install-dev ## Run all tests, or some: make test ARGS='tests/run -k fold'
-	$(BIN)/python -m pytest $(ARGS)
+test: install-dev ## Run all tests, or some: make test ARGS='tests/run -k fold'; JOBS=0: in one process
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: install-dev ## Check style
 	$(BIN)/ruff check .

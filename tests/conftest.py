@@ -1,19 +1,23 @@
 """Databases for tests: one server a session, a migrated template in it, and copies of that.
 
 The server is the embedded one, or, where ``RUNWRIGHT_TEST_SUPERUSER_URL`` is set, that one: then roles and databases
-are made in it under names of this session, and removed at the end.
+are made in it under names of this session, and removed at the end. Where the tests run in several processes
+(``make test``), each of them is a session of its own in this.
 """
 
 import asyncio
+import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import hypothesis
 import pytest
 
 from app.ids import TenantId
@@ -21,6 +25,7 @@ from app.store.database import Database, DatabaseConfig
 from app.store.embedded import temporary_postgres
 from app.store.migrate import migrate
 from app.store.tables import metadata
+from tests import secrets_watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class Cluster:
         return name
 
     def drop_database(self, name: str) -> None:
+        secrets_watch.look_into_database(self.database(name).superuser_url)
         run_sql(self.urls.superuser_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
@@ -94,8 +100,57 @@ def run_sql(url: str, *statements: str) -> Any:
     return asyncio.run(run())
 
 
+# Another process of the tests has the CPU at times: how long one example takes says nothing. Tests have a timeout.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses what several processes would leave out without a word. Secrets are watched from here on."""
+    if config.getoption("keepduplicates") and config.getoption("dist", "no") != "no":
+        raise pytest.UsageError("--keep-duplicates needs all tests in one process: JOBS=0")
+    config.pluginmanager.register(secrets_watch)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """What a test printed goes from its process to the one that tells, as UTF-8: lone surrogates are none."""
+    return _sendable((yield))
+
+
+def _sendable(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_sendable(key): _sendable(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(map(_sendable, value))
+        case _:
+            return value
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def roles_lock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that all processes of one run of the tests hold while they change what a server has once: its roles."""
+    return tmp_path_factory.getbasetemp().parent / "runwright-roles.lock"
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Nobody else holds it meanwhile."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _drop_roles(url: str, lock: Path, *statements: str) -> None:
+    with hold(lock):
+        run_sql(url, *statements)
+
+
+@pytest.fixture(scope="session")
+def cluster(roles_lock: Path) -> Iterator[Cluster]:
     """The server of this session, without a database."""
     prefix = f"runwright_test_{secrets.token_hex(3)}"
     with ExitStack() as stack:
@@ -111,20 +166,21 @@ def cluster() -> Iterator[Cluster]:
         urls = DatabaseUrls(app_url=with_login(given, app, password), admin_url=given, superuser_url=given)
         # The first migration on a server makes the roles: those that were there before stay.
         made_here = [] if run_sql(given, COUNT_ROLES) else [DROP_UNUSED_ROLES]
-        stack.callback(run_sql, given, f"DROP ROLE {app}", *made_here)
+        stack.callback(_drop_roles, given, roles_lock, f"DROP ROLE {app}", *made_here)
         run_sql(given, f"CREATE ROLE {app} LOGIN PASSWORD '{password}'")
         superuser = urlsplit(given).username or "postgres"
         yield Cluster(urls=urls, owner=superuser, prefix=prefix)
 
 
 @pytest.fixture(scope="session")
-def template_database(cluster: Cluster) -> Iterator[str]:
+def template_database(cluster: Cluster, roles_lock: Path) -> Iterator[str]:
     """A migrated database that nobody connects to: copies of it are cheap."""
     name = cluster.create_database()
-    asyncio.run(migrate(cluster.database(name).admin_url))
     app = urlsplit(cluster.urls.app_url).username
-    if app != "runwright_app":
-        run_sql(cluster.urls.superuser_url, f"GRANT runwright_app TO {app}")
+    with hold(roles_lock):
+        asyncio.run(migrate(cluster.database(name).admin_url))
+        if app != "runwright_app":
+            run_sql(cluster.urls.superuser_url, f"GRANT runwright_app TO {app}")
     yield name
     cluster.drop_database(name)
 
@@ -151,7 +207,10 @@ def empty_urls(_cleared_urls: DatabaseUrls) -> DatabaseUrls:
     It is one for the session, and cleared for each test: a hundred times quicker than a new one. A process that a test
     leaves behind would be seen here.
     """
-    run_sql(_cleared_urls.superuser_url, *(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables)))
+    secrets_watch.look_into_database(_cleared_urls.superuser_url)
+    clear = (f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables))
+    # Past the triggers: what is cleared here is no news for the audit trail, which nobody else may clear.
+    run_sql(_cleared_urls.superuser_url, "SET session_replication_role = replica", *clear)
     return _cleared_urls
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -105,6 +106,13 @@ async def _read_slowly(reader: asyncio.StreamReader) -> int:
         count += len(piece)
         await asyncio.sleep(LONGER_SECONDS / 30)
     return count
+
+
+def _send_all_and_read(port: int, request: bytes) -> bytes:
+    """As most clients do: who can't send any more has lost what was answered."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 def _code(answer: bytes) -> str:
@@ -216,7 +224,7 @@ async def test_a_body_that_nobody_waits_for_any_more_gets_no_second_answer(port:
 
 async def test_an_answer_that_comes_before_the_end_of_its_request_is_not_lost(port: int) -> None:
     head = b"POST /early HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 50000000\r\n\r\n"
-    answer = await _exchange(port, head, *[b"x" * MEBIBYTE] * 20, every=0.002)
+    answer = await asyncio.to_thread(_send_all_and_read, port, head + b"x" * (20 * MEBIBYTE))
     assert (answer[:12], answer[-6:]) == (b"HTTP/1.1 200", b"\r\n\r\nhi")
 
 
