@@ -53,7 +53,8 @@ class Settings(BaseSettings):
         description="a Postgres 15 or newer, as the application's role; without it an embedded one is started",
     )
     admin_database_url: SecretStr | None = Field(
-        default=None, description="the same database as the tables' owner: for `migrate` and `doctor`"
+        default=None,
+        description="the same database as the tables' owner: for `migrate`, `doctor` and operators' commands",
     )
     listen_database_url: SecretStr | None = Field(
         default=None, description="the same database past a pooler that can't LISTEN"
@@ -157,6 +158,11 @@ class Settings(BaseSettings):
         description="how long a request may take to arrive, head and body; past it 408. An answer of which nothing is "
         "taken for so long ends with its connection",
     )
+    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+        default=(),
+        description="addresses or networks of proxies in front of the service, separated by commas: what one of them "
+        "adds to `X-Forwarded-For` is taken for the client's address, by which guesses at keys are counted",
+    )
     allowed_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         default=(),
         description="private networks that webhooks may be sent to, separated by commas, as in `10.0.0.0/8`; there "
@@ -212,7 +218,7 @@ class Settings(BaseSettings):
             # Its cause quotes the value; it names the field only.
             raise ConfigurationError(f"a variable holds no JSON: {error}", code="invalid_settings") from None
 
-    @field_validator("plugins", "allowed_networks", mode="before")
+    @field_validator("plugins", "trusted_proxies", "allowed_networks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -176,6 +176,11 @@ def keeps_scope(request: Request, deps: ApiDeps, scope: Scope) -> Callable[[], A
     return ask
 
 
+async def check_again(request: Request, deps: ApiDeps, scope: Scope) -> None:
+    """To be asked by a handler that has waited. Raises Unauthenticated where the key is not good for it any more."""
+    await deps.entrance.check_again(_authorization(request), scope)
+
+
 def _authorization(request: Request) -> str | None:
     headers = request.headers.getlist("authorization")
     return headers[0] if len(headers) == 1 else None

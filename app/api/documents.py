@@ -34,8 +34,8 @@ PREFER: Final[dict[str, Any]] = {
 LAST_EVENT_ID: Final[dict[str, Any]] = {
     "name": "Last-Event-ID",
     "in": "header",
-    "description": "Go on after this event; wins over `after`",
-    "schema": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)*$"},
+    "description": "Go on after this event; wins over `after`; empty: not given",
+    "schema": {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)*)?$"},
 }
 LAST_CHANGE_ID: Final[dict[str, Any]] = {
     "name": "Last-Event-ID",

@@ -21,6 +21,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 # A number of more digits is no event's: the log counts in 32 bits.
 _POSITION: Final = re.compile(r"[1-9][0-9]{0,8}(?:\.[1-9][0-9]{0,8}){0,63}")
+_PLACE: Final = re.compile(r"[0-9.]{1,700}", re.ASCII)
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -87,7 +88,11 @@ def tree_position(request: Request, query: Mapping[str, list[str]]) -> Position:
 
 
 def _position_text(request: Request, query: Mapping[str, list[str]]) -> str:
-    return request.headers.get("last-event-id") or one_value(query, "after") or "0"
+    after = one_value(query, "after")
+    if after is not None and not _PLACE.fullmatch(after):
+        # Also where the header wins: what is ignored is not taken unread.
+        raise unknown_position()
+    return request.headers.get("last-event-id") or after or "0"
 
 
 def wants_children(query: Mapping[str, list[str]]) -> bool:

@@ -7,10 +7,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.api import documents
-from app.api.deps import ApiDeps, Caller
+from app.api.deps import ApiDeps, Caller, check_again
 from app.api.negotiation import idempotency_key, wanted_wait
 from app.api.schemas.runs import view_run
 from app.api.strict_json import Document
+from app.auth import Scope
 from app.service import runs
 from app.service.idempotency import IdempotencyKey
 from app.service.runs import RunNow, Submitted
@@ -45,14 +46,18 @@ def announce(deps: ApiDeps, submitted: Submitted) -> dict[str, str]:
 
 
 async def answer_run(
-    request: Request, deps: ApiDeps, run: RunNow, *, headers: Mapping[str, str], at_once: int
+    request: Request, deps: ApiDeps, run: RunNow, *, scope: Scope, headers: Mapping[str, str], at_once: int
 ) -> Response:
-    """The run now, or with ``Prefer: wait`` once it is at rest: 200 when it has ended, else 202."""
+    """The run now, or with ``Prefer: wait`` once it is at rest: 200 when it has ended, else 202.
+
+    Who has waited is told only what he may still know, by the ``scope`` of the route. Raises Unauthenticated.
+    """
     seconds = wanted_wait(request.headers, at_most=deps.config.max_wait_seconds)
     if seconds is None:
         return write_run(run, status=at_once, headers=headers)
     record = run.record
     run = await runs.wait(deps.reading, record.tenant_id, record.run_id, seconds=seconds)
+    await check_again(request, deps, scope)
     status = 200 if run.record.state.is_terminal else 202
     return write_run(run, status=status, headers={**headers, "Preference-Applied": f"wait={seconds}"})
 

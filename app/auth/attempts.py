@@ -72,7 +72,9 @@ class Attempts:
             yield
         except Unauthenticated:
             self._good.pop(secret_hash, None)
-            bucket.full_at = max(bucket.full_at, clock.monotonic()) + self._rules.seconds_each
+            # Of a secret that was good until now many may fail at once.
+            now, rules = clock.monotonic(), self._rules
+            bucket.full_at = min(max(bucket.full_at, now) + rules.seconds_each, now + rules.burst * rules.seconds_each)
             raise
         else:
             _remember(self._good, secret_hash, clock.monotonic(), self._rules.max_secrets)

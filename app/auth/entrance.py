@@ -52,15 +52,22 @@ class Entrance:
         text = read_bearer(header) or ""
         if self.tokens is not None and is_token(text):
             try:
-                return scope in (await self.tokens.read(text)).scopes
+                person = await self.tokens.read(text)
             except Unauthenticated:
                 return False
+            return scope in person.scopes and await self.keys.has_tenant(person.tenant)
         try:
             record = await self.keys.find_key(hash_secret(text)) if is_secret(text) else None
             self._of_key(record).tenant_for(scope)
         except (Unauthenticated, Forbidden):
             return False
         return True
+
+    async def check_again(self, header: str | None, scope: Scope) -> None:
+        """For a request that had to wait for what it is told. Raises Unauthenticated where it would not be let in by
+        now."""
+        if not await self.still_holds(header, scope):
+            raise Unauthenticated(_REFUSAL)
 
     async def _identify(self, text: str) -> tuple[Principal, float | None]:
         """The principal, and how long it has to wait where its tenant's requests are used up."""

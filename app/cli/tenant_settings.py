@@ -41,7 +41,10 @@ Models = Annotated[
 ]
 Budget = Annotated[
     list[str] | None,
-    typer.Option(metavar="DIMENSION=LIMIT", help="Narrows each run, as in max_cost=0.5; LIMIT 'none' lifts it."),
+    typer.Option(
+        metavar="DIMENSION=LIMIT",
+        help="Narrows each run, as in max_cost=0.5. All that are named replace what was there; LIMIT 'none' is none.",
+    ),
 ]
 Ceilings = Annotated[
     list[str] | None,
@@ -88,6 +91,8 @@ def read_budget(items: list[str]) -> dict[str, Any]:
         name, equals, text = item.partition("=")
         if not equals:
             raise typer.BadParameter(f"{item!r} is not DIMENSION=LIMIT", param_hint="--budget")
+        if name in budget:
+            raise typer.BadParameter(f"{name} is named twice", param_hint="--budget")
         budget[name] = _read_limit(name, text)
     return budget
 

@@ -293,7 +293,8 @@ class RunFilter:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRecord:
     """What a key's hash leads to. ``tenant_id`` is None for an operator's key. The secret is stored nowhere.
-    ``retry_after_seconds``: its tenant's requests per minute are used up, and so long it has to wait."""
+    ``revoked``: also where it has expired by the store's clock. ``retry_after_seconds``: its tenant's requests per
+    minute are used up, and so long it has to wait."""
 
     key_id: KeyId
     tenant_id: TenantId | None

@@ -223,8 +223,12 @@ class KeyStore(Protocol):
         """The same for a request that is to be served: counts it against its tenant's requests per minute."""
         ...
 
+    async def has_tenant(self, tenant: str) -> bool:
+        """Whether somebody may come without a key for a tenant of that id or name. It is counted nowhere."""
+        ...
+
     async def admit_tenant(self, tenant: str) -> KeyRecord | None:
-        """The same for somebody who comes without a key: ``tenant`` is an id or a name. The record has no key's id."""
+        """The same for a request that is to be served. None where there is no such tenant; no record has a key's id."""
         ...
 
     async def note_uses(self, uses: Mapping[KeyId, float]) -> None:

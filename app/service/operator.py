@@ -9,6 +9,7 @@ from app.policy.approvers import ApproverRule
 from app.policy.ceilings import Ceiling
 from app.ports.catalogue import Catalogue
 from app.ports.tenancy import OperatorStore, TenantChanges, TenantRecord
+from app.service.agents import is_agent_name
 
 _NOT_HERE: Final = "this deployment does not have it"
 
@@ -84,8 +85,8 @@ async def change_tenant(
 
 def check_changes(changes: TenantChanges, catalogue: Catalogue) -> None:
     """Raises InvalidRequest for settings that could never hold, with a pointer to each."""
-    if twice := list(_find_twice(changes.get("ceilings", ()))):
-        raise InvalidRequest("the settings are not what a tenant can have", problems=twice)
+    if wrong := [*_find_twice(changes.get("ceilings", ())), *_find_impossible(changes.get("approvers", ()))]:
+        raise InvalidRequest("the settings are not what a tenant can have", problems=wrong)
     if unknown := list(_find_unknown(changes, catalogue)):
         raise InvalidRequest("the settings name what is not there", code="unknown_name", problems=unknown)
 
@@ -113,6 +114,14 @@ def _find_twice(ceilings: Sequence[Ceiling]) -> Iterator[FieldProblem]:
         if (ceiling.dimension, ceiling.window_seconds) in seen:
             yield FieldProblem(pointer=f"/ceilings/{index}", detail="there is one of this dimension and window already")
         seen.add((ceiling.dimension, ceiling.window_seconds))
+
+
+def _find_impossible(rules: Sequence[ApproverRule]) -> Iterator[FieldProblem]:
+    """A rule about an agent that there can't be would leave its calls to whoever may decide."""
+    for index, rule in enumerate(rules):
+        for place, name in enumerate(rule.agents or ()):
+            if not is_agent_name(name):
+                yield FieldProblem(pointer=f"/approvers/{index}/agents/{place}", detail="no agent can have that name")
 
 
 def _find_unknown(changes: TenantChanges, catalogue: Catalogue) -> Iterator[FieldProblem]:

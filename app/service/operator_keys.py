@@ -83,11 +83,11 @@ async def rotate_key(
     """A successor with the same rights; both are valid until the overlap is over. Raises NotFound, and Conflict
     (``key_not_valid``) for a key that is revoked or expired."""
     owner = await _find_owner(store, tenant_id)
-    key, successors = await _find_key(store, owner, key_id)
+    key, line = await _find_key(store, owner, key_id)
     secret = new_secret()
     lifetime_seconds = rotation.lifetime_seconds
     if lifetime_seconds is None:
-        lifetime_seconds = _lifetime_of([key, *successors])
+        lifetime_seconds = _lifetime_of(line)
     successor = NewKey(
         key_id=KeyId(ids.new("key")),
         tenant_id=owner,
@@ -132,12 +132,17 @@ def _lifetime_of(keys: Sequence[KeyInfo]) -> float | None:
 
 
 async def _find_key(store: OperatorStore, owner: TenantId | None, key_id: str) -> tuple[KeyInfo, Sequence[KeyInfo]]:
-    """The key, and those that were made for it."""
+    """The key, and its line: itself, those that were made for it, and for these."""
     keys = await store.list_keys(owner) if is_id("key", key_id) else ()
-    for key in keys:
-        if key.key_id == key_id:
-            return key, [other for other in keys if other.replaces == key_id]
-    raise _unknown()
+    key = next((key for key in keys if key.key_id == key_id), None)
+    if key is None:
+        raise _unknown()
+    line = {key.key_id: key}
+    for other in keys:
+        # The oldest come first: each is met after the one that it was made for.
+        if other.replaces in line:
+            line[other.key_id] = other
+    return key, list(line.values())
 
 
 async def _find_owner(store: OperatorStore, tenant_id: str | None) -> TenantId | None:

@@ -17,6 +17,7 @@ _FIND: Final = (
 _ADMIT: Final = (
     "SELECT key_id, tenant_id, subject, scopes, expires_at, revoked, groups, retry_after_seconds FROM admit_key($1)"
 )
+_FIND_TENANT: Final = "SELECT find_tenant($1) AS tenant_id"
 _ADMIT_TENANT: Final = "SELECT tenant_id, retry_after_seconds FROM admit_tenant($1)"
 _NOTE_USES: Final = "SELECT note_key_uses($1, $2)"
 
@@ -35,6 +36,10 @@ class PostgresKeyStore:
         """A key that is revoked or expired costs its tenant nothing."""
         rows = await self._database.fetch(_ADMIT, secret_hash)
         return _to_key_record(rows[0]) if rows else None
+
+    async def has_tenant(self, tenant: str) -> bool:
+        rows = await self._database.fetch(_FIND_TENANT, escape_text(tenant))
+        return rows[0]["tenant_id"] is not None
 
     async def admit_tenant(self, tenant: str) -> KeyRecord | None:
         """Without scopes too: what they may do is said elsewhere."""

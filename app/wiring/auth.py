@@ -44,7 +44,8 @@ async def fetch(url: str) -> bytes:
                 content += part
                 if len(content) > _MAX_BYTES:
                     raise IssuerAway("its answer is too large")
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    # ValueError: a host that no name is made of.
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise IssuerAway(type(error).__name__) from None
     return content
 

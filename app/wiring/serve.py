@@ -64,6 +64,7 @@ async def _serve(settings: Settings, process: Process, keys: FirstKeys | None, s
         port=settings.port,
         drain_seconds=settings.drain_seconds,
         request_seconds=settings.request_seconds,
+        trusted_proxies=[str(network) for network in settings.trusted_proxies],
     )
     serving = asyncio.create_task(server.serve(signals, on_stop=process.begin_drain))
     starting = asyncio.create_task(process.start())

@@ -1,5 +1,5 @@
-DROP FUNCTION note_key_uses, admit_tenant, admit_key, count_request, find_key, operator_audit, operator_drain_worker,
-    operator_workers, operator_end_pause, operator_pauses, operator_add_pause, operator_revoke_key,
+DROP FUNCTION note_key_uses, admit_tenant, find_tenant, admit_key, count_request, find_key, operator_audit,
+    operator_drain_worker, operator_workers, operator_end_pause, operator_pauses, operator_add_pause, operator_revoke_key,
     operator_rotate_key, operator_add_key, operator_keys, operator_erase_tenant, operator_cancel_runs,
     ask_runs_to_end, read_names, operator_set_tenant, operator_create_tenant, operator_tenants;
 

@@ -73,7 +73,8 @@ BEGIN
 END
 $$;
 
--- More columns than the release before asks for. Nobody is found of a tenant that is going.
+-- More columns than the release before asks for. Nobody is found of a tenant that is going. A key that has expired is
+-- told as revoked: the clock of whoever asks may be behind.
 DROP FUNCTION find_key;
 CREATE FUNCTION find_key(p_secret_hash bytea)
 RETURNS TABLE (key_id text, tenant_id text, subject text, scopes text[], expires_at timestamptz, revoked boolean,
@@ -83,7 +84,8 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-        SELECT k.key_id, k.tenant_id, k.subject, k.scopes, k.expires_at, k.revoked_at IS NOT NULL, k.groups
+        SELECT k.key_id, k.tenant_id, k.subject, k.scopes, k.expires_at,
+            k.revoked_at IS NOT NULL OR coalesce(k.expires_at <= clock_timestamp(), false), k.groups
         FROM keys k LEFT JOIN tenants t ON t.tenant_id = k.tenant_id
         WHERE k.secret_hash = p_secret_hash AND t.erase_requested_at IS NULL;
 END
@@ -131,24 +133,32 @@ SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
         SELECT f.key_id, f.tenant_id, f.subject, f.scopes, f.expires_at, f.revoked, f.groups,
-            CASE WHEN NOT f.revoked AND f.tenant_id IS NOT NULL
-                AND (f.expires_at IS NULL OR f.expires_at > clock_timestamp()) THEN count_request(f.tenant_id) END
+            CASE WHEN NOT f.revoked AND f.tenant_id IS NOT NULL THEN count_request(f.tenant_id) END
         FROM find_key(p_secret_hash) AS f;
 END
 $$;
 
 -- By its id or its name, in this order.
+CREATE FUNCTION find_tenant(p_tenant text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN (
+        SELECT t.tenant_id FROM tenants t
+        WHERE (t.tenant_id = p_tenant OR t.name = p_tenant) AND t.erase_requested_at IS NULL
+        ORDER BY t.tenant_id <> p_tenant LIMIT 1);
+END
+$$;
+
+-- find_tenant for a request that is to be served.
 CREATE FUNCTION admit_tenant(p_tenant text) RETURNS TABLE (tenant_id text, retry_after_seconds double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-        SELECT f.tenant_id, count_request(f.tenant_id) FROM (
-            SELECT t.tenant_id FROM tenants t
-            WHERE (t.tenant_id = p_tenant OR t.name = p_tenant) AND t.erase_requested_at IS NULL
-            ORDER BY t.tenant_id <> p_tenant LIMIT 1
-        ) AS f;
+        SELECT f.tenant_id, count_request(f.tenant_id) FROM find_tenant(p_tenant) AS f (tenant_id)
+        WHERE f.tenant_id IS NOT NULL;
 END
 $$;
 
@@ -164,10 +174,10 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION operator_keys, operator_add_key, operator_rotate_key, operator_revoke_key, find_key,
-    count_request, admit_key, admit_tenant, note_key_uses FROM PUBLIC;
+    count_request, admit_key, find_tenant, admit_tenant, note_key_uses FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION operator_keys, operator_add_key, operator_rotate_key, operator_revoke_key
     TO runwright_app, runwright_owner;
-GRANT EXECUTE ON FUNCTION find_key, admit_key, admit_tenant, note_key_uses TO runwright_app;
+GRANT EXECUTE ON FUNCTION find_key, admit_key, find_tenant, admit_tenant, note_key_uses TO runwright_app;
 
 -- A new owner needs CREATE on the schema at the moment it becomes one, and at no other.
 GRANT CREATE ON SCHEMA public TO runwright_scheduler;
@@ -178,6 +188,7 @@ ALTER FUNCTION operator_revoke_key OWNER TO runwright_scheduler;
 ALTER FUNCTION find_key OWNER TO runwright_scheduler;
 ALTER FUNCTION count_request OWNER TO runwright_scheduler;
 ALTER FUNCTION admit_key OWNER TO runwright_scheduler;
+ALTER FUNCTION find_tenant OWNER TO runwright_scheduler;
 ALTER FUNCTION admit_tenant OWNER TO runwright_scheduler;
 ALTER FUNCTION note_key_uses OWNER TO runwright_scheduler;
 REVOKE CREATE ON SCHEMA public FROM runwright_scheduler;

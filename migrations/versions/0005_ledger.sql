@@ -42,8 +42,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ledger_holds TO runwright_app;
 -- Figures, and nothing that people wrote: old stretches are forgotten, and audits compare the rest.
 GRANT SELECT, DELETE ON ledger TO runwright_scheduler;
 CREATE POLICY scheduler_keeps ON ledger TO runwright_scheduler USING (true);
-GRANT SELECT ON ledger_holds TO runwright_scheduler;
+GRANT SELECT, UPDATE (cost, output_tokens) ON ledger_holds TO runwright_scheduler;
 CREATE POLICY scheduler_reads ON ledger_holds FOR SELECT TO runwright_scheduler USING (true);
+CREATE POLICY scheduler_lowers ON ledger_holds FOR UPDATE TO runwright_scheduler USING (true);
 GRANT SELECT (cost, input_tokens, output_tokens, model_calls, tool_calls, active_us) ON runs TO runwright_scheduler;
 
 -- What becomes of a run without its ledger holds for those below it, too.
@@ -58,6 +59,21 @@ $$;
 
 CREATE TRIGGER runs_take_from_root BEFORE INSERT ON runs FOR EACH ROW
     WHEN (NEW.root_run_id IS NOT NULL) EXECUTE FUNCTION take_from_root();
+
+-- A run that goes back to the queue may wait there for long, and of its call, and of those below it, nobody takes the
+-- answer any more: what the next claim charges for them, their prompts, stays reserved.
+CREATE FUNCTION lower_holds() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    UPDATE ledger_holds h SET cost = 0, output_tokens = 0 FROM runs r
+    WHERE h.tenant_id = NEW.tenant_id AND r.tenant_id = h.tenant_id AND r.run_id = h.run_id
+        AND (r.run_id = NEW.run_id OR r.root_run_id = NEW.run_id);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER runs_lower_holds AFTER UPDATE ON runs FOR EACH ROW
+    WHEN (OLD.state = 'running' AND NEW.state = 'queued') EXECUTE FUNCTION lower_holds();
 
 -- The stretch of a window in which an instant lies.
 CREATE FUNCTION stretch_of(p_at timestamptz, p_window integer) RETURNS bigint
@@ -235,12 +251,14 @@ BEGIN
             ) AS n
         )
         -- Each window's oldest stretch.
-        SELECT k.tenant_id, k.window_seconds, make_interval(secs => k.window_seconds) AS length FROM kept k
-        WHERE k.stretch < stretch_of(
-            clock_timestamp() - 2 * make_interval(secs => k.window_seconds) - interval '7 days', k.window_seconds)
+        SELECT a.* FROM (
+            SELECT k.*, w.length, clock_timestamp() - 2 * w.length - interval '7 days' AS before
+            FROM kept k CROSS JOIN LATERAL (SELECT make_interval(secs => k.window_seconds) AS length) AS w
+        ) AS a
+        WHERE a.stretch < stretch_of(a.before, a.window_seconds)
     LOOP
         SELECT least(
-            clock_timestamp() - 2 * v_kept.length - interval '7 days',
+            v_kept.before,
             (SELECT min(r.started_at) FROM runs r WHERE r.tenant_id = v_kept.tenant_id AND r.state = 'running')
                 - v_kept.length,
             (SELECT min(r.started_at) FROM runs r WHERE r.tenant_id = v_kept.tenant_id AND r.state = 'suspended')
@@ -263,7 +281,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION take_from_root, amount_of, stretch_of, ceilings_used, ledger_room, refuse_call, charge_ledger,
+REVOKE ALL ON FUNCTION take_from_root, lower_holds, amount_of, stretch_of, ceilings_used, ledger_room, refuse_call, charge_ledger,
     forget_ledger FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION amount_of, stretch_of, ceilings_used, ledger_room, refuse_call, charge_ledger, forget_ledger
     TO runwright_app;

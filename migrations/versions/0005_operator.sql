@@ -170,7 +170,8 @@ CREATE FUNCTION operator_add_pause(
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     PERFORM set_config('app.actor', p_actor, true);
-    PERFORM FROM tenants t WHERE t.tenant_id = p_tenant;
+    -- Who erases the last of the tenant waits, and then finds the pause; or we wait, and find no tenant.
+    PERFORM FROM tenants t WHERE t.tenant_id = p_tenant FOR KEY SHARE;
     IF p_tenant IS NOT NULL AND NOT FOUND THEN
         RETURN;
     END IF;

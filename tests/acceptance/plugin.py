@@ -96,7 +96,8 @@ class Player(ScriptedProvider):
     """``play`` takes its script from the input: JSON, a list of ScriptedSteps. A step's ``gate`` holds its answer back
     until it is open, after all of its text was streamed. ``parrot`` has its input repeated by a tool and says it.
     ``guide`` chats at first, and answers with a fenced JSON when it is asked again. ``down`` answers never. ``recall``
-    says what it was told by users and tools, as JSON; ``diarist`` looks something up first."""
+    says what it was told by users and tools, as JSON; ``diarist`` looks something up first. ``scales`` says what weight
+    its request has."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -107,6 +108,7 @@ class Player(ScriptedProvider):
                 "down": _DOWN,
                 "recall": _recall,
                 "diarist": _look_and_recall,
+                "scales": lambda request: ScriptedStep(text=str(request.weight)),
             }
         )
 

@@ -96,6 +96,34 @@ def test_an_answer_may_be_as_long_as_the_ceiling_leaves_room(fresh: Deployment) 
     assert caller.event(run_id, "model_call")["max_output_tokens"] == 256
 
 
+def test_near_its_end_a_ceiling_gives_what_is_left_to_the_call_that_repairs_an_answer(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    caller.put_agent("careful", tools=["mark"], repair={"max_attempts": 1})
+    bound(fresh, caller, output_tokens="400")
+    usage = {"input_tokens": 5, "output_tokens": 250}
+
+    run_id = caller.play({**call("mark"), "usage": usage}, say("Done."), agent="careful")
+
+    assert caller.end_of(run_id)["state"] == "completed"
+    calls = [event for event in caller.events(run_id) if event["kind"] == "model_call"]
+    assert [event["max_output_tokens"] for event in calls] == [256, 150]
+
+
+def test_an_answer_that_a_ceiling_set_meanwhile_cuts_ends_the_run_as_any_other(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, model_calls="50")
+    cut = {**say("It goes on and"), "stop_reason": "length", "usage": {"input_tokens": 5, "output_tokens": 256}}
+    run_id = caller.play(call("look", id="x", gate="changed"), cut)
+    fresh.stage.wait_for_mark(run_id)
+
+    bound(fresh, caller, output_tokens="300")
+    fresh.stage.open("changed")
+
+    assert caller.end_of(run_id)["state"] == "budget_exhausted"
+    refused = caller.event(run_id, "budget_refused")
+    assert (refused["dimension"], refused["limit"], refused["source"]) == ("output_tokens", 256.0, "tenant")
+
+
 def test_a_killed_workers_call_is_charged_once_and_as_the_log_tells(fresh: Deployment) -> None:
     first = fresh.start(lease_seconds="2", prices=PRICES)
     caller = fresh.call(first)

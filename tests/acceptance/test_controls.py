@@ -30,6 +30,25 @@ def test_what_is_paused_is_handed_back_and_goes_on_where_it_was(fresh: Deploymen
     assert [mark[-1] for mark in fresh.stage.marks(run_id)] == ["x"]
 
 
+def test_a_tool_that_runs_when_a_pause_comes_is_let_end(fresh: Deployment) -> None:
+    service = fresh.start(lease_seconds="2")
+    caller = fresh.call(service)
+    run_id = caller.play(call("mark", id="x", gate="busy"), say("Done."))
+    beside = caller.play({**say("Done."), "gate": "beside"})
+    until(lambda: fresh.stage.marks(run_id))
+    caller.wait_for(beside, "model_call")
+
+    with fresh.paused(service, "tool", "mark"):
+        # Of the pause the worker hears for all of its runs at once.
+        until(lambda: caller.get(beside)["state"] == "queued")
+        fresh.stage.open("busy")
+        until(lambda: caller.get(run_id)["state"] == "queued")
+        assert caller.kinds(run_id)[-1] == "tool_result"
+
+    assert caller.end_of(run_id)["state"] == "completed"
+    assert [mark[-1] for mark in fresh.stage.marks(run_id)] == ["x"]
+
+
 def test_a_paused_tool_stops_nobody_who_has_no_use_for_it(fresh: Deployment) -> None:
     service = fresh.start(lease_seconds="2")
     caller = fresh.call(service)
@@ -37,6 +56,35 @@ def test_a_paused_tool_stops_nobody_who_has_no_use_for_it(fresh: Deployment) -> 
 
     with fresh.paused(service, "tool", "mark"):
         assert caller.end_of(caller.play(say("Done."), agent="talker"))["state"] == "completed"
+
+
+def test_a_tenants_weight_goes_along_with_its_requests_to_a_model(fresh: Deployment) -> None:
+    service = fresh.start()
+    caller = fresh.call(service)
+    caller.put_agent("weighed", model="scripted:scales")
+    fresh.set_tenant(service.address, weight=3)
+    assert caller.end_of(caller.submit("weighed", "Hello."))["output_text"] == "3"
+
+
+def test_a_key_that_was_revoked_at_one_process_is_refused_by_another_at_once(fresh: Deployment) -> None:
+    first, second = fresh.start(role="api"), fresh.start(role="api")
+    operator, caller = fresh.operate(first), fresh.visit(second)
+    key_id = caller.http.get("/me").json()["key_id"]
+    assert operator.http.delete(f"/tenants/{fresh.tenant_id}/keys/{key_id}").status_code == 204
+    assert caller.http.get("/me").status_code == 401
+
+
+@pytest.mark.parametrize("taken", ["tools", "models"])
+def test_what_was_taken_back_ends_runs_that_still_name_it(fresh: Deployment, taken: str) -> None:
+    service = fresh.start(lease_seconds="2")
+    caller = fresh.call(service)
+    with fresh.paused(service, "tenant", None):
+        run_id = caller.play(call("mark", id="x"), say("Never said."))
+        fresh.set_tenant(service.address, **{taken: []})
+
+    run = caller.end_of(run_id)
+    assert (run["state"], run["error"]["code"]) == ("failed", "not_granted")
+    assert fresh.stage.marks(run_id) == []
 
 
 def test_a_cancel_by_filter_ends_those_that_fit_and_no_others(fresh: Deployment) -> None:

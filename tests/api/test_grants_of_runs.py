@@ -76,6 +76,14 @@ async def test_a_run_that_is_run_again_has_the_tighter_one_of_then_and_now(
     assert budget["sources"] == {"max_output_tokens": "tenant", "max_tool_calls": "tenant"}
 
 
+async def test_a_run_that_was_accepted_keeps_its_budget(service: Service, admin: OperatorStore) -> None:
+    await set_terms(admin, service, budget=BudgetLimits(max_output_tokens=500))
+    run_id = await service.submit()
+    await set_terms(admin, service, budget=BudgetLimits(max_output_tokens=400))
+    budget = (await service.client.get(f"/runs/{run_id}")).json()["budget"]
+    assert budget["limits"]["max_output_tokens"] == 500
+
+
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 

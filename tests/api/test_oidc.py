@@ -206,6 +206,19 @@ async def test_a_stream_ends_with_its_token(
     assert comments[-1] == "key no longer valid"
 
 
+async def test_a_stream_of_a_token_ends_with_its_tenant(
+    service: Service, live: httpx.AsyncClient, token: Token, admin: OperatorStore
+) -> None:
+    run_id = await service.submit()
+    headers = {**AS_STREAM, **with_key(token())}
+    async with live.stream("GET", f"/runs/{run_id}/events", headers=headers) as response:
+        frames = read_frames(response)
+        await anext(frames)
+        await admin.erase_tenant(service.keys.tenant_id, actor="tests")
+        comments = [frame.comment async for frame in frames]
+    assert comments[-1] == "key no longer valid"
+
+
 async def test_a_stream_of_a_token_goes_on_to_its_end(service: Service, live: httpx.AsyncClient, token: Token) -> None:
     run_id = await service.submit()
     headers = {**AS_STREAM, **with_key(token())}

@@ -120,6 +120,17 @@ async def test_a_successor_lives_as_long_as_the_key_was_made_for(operator: Opera
     assert [lifetime(successor) for successor in successors] == pytest.approx([7_200, 7_200], abs=0.01)
 
 
+async def test_a_successor_lives_so_long_also_where_an_earlier_one_was_rotated_itself(
+    operator: Operator, tenant_id: str
+) -> None:
+    key = await operator.create_key(tenant_id)
+    path = f"/tenants/{tenant_id}/keys"
+    successor = await operator.post(f"{path}/{key['id']}/rotate", {"overlap_seconds": 3_600})
+    await operator.post(f"{path}/{successor['id']}/rotate", {"overlap_seconds": 60})
+    again = await operator.post(f"{path}/{key['id']}/rotate", {"overlap_seconds": 60})
+    assert again["expires_at"] is None
+
+
 async def test_a_successor_may_be_given_another_lifetime(operator: Operator, tenant_id: str) -> None:
     key = await operator.create_key(tenant_id, lifetime_seconds=7_200)
     path = f"/tenants/{tenant_id}/keys/{key['id']}/rotate"

@@ -193,6 +193,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"approvers": [{"subjects": ["ada"], "approvals": 3}]}, ["/approvers/0/approvals"]),
     ({"approvers": [{"subjects": ["ada"], "tools": []}]}, ["/approvers/0"]),
     ({"approvers": [{"subjects": [""]}]}, ["/approvers/0/subjects/0"]),
+    ({"approvers": [{"agents": ["ok", "The Clerk"], "approvals": 2}]}, ["/approvers/0/agents/1"]),
     ({"allow_self_approval": None}, ["/allow_self_approval"]),
     ({"runs_days": 0}, ["/runs_days"]),
     ({"runs_days": 1.5}, ["/runs_days"]),

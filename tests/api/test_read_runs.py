@@ -1,6 +1,7 @@
 """GET /runs and GET /runs/{id}: reading back, filtering, turning pages, waiting."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
@@ -184,6 +185,21 @@ async def test_a_wrong_query_is_refused_with_a_pointer(client: httpx.AsyncClient
 async def test_reading_with_a_parameter_that_is_not_known_is_refused(service: Service) -> None:
     run_id = await service.submit()
     assert (await service.client.get(f"/runs/{run_id}?wait=10")).status_code == 422
+
+
+async def test_who_waits_with_a_key_that_is_revoked_meanwhile_is_told_nothing(
+    service: Service, revoke: Callable[[str], Awaitable[None]]
+) -> None:
+    run_id = await service.submit()
+    reader = with_key(service.keys.reader)
+    key_id = (await service.client.get("/me", headers=reader)).json()["key_id"]
+    waiting = asyncio.create_task(service.client.get(f"/runs/{run_id}", headers={**reader, "Prefer": "wait=25"}))
+    await eventually(lambda: subscriptions(service) == 1)
+    await revoke(key_id)
+    await service.scribe.end(run_id, output_text="Done.")
+    async with asyncio.timeout(5):
+        response = await waiting
+    assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
 
 
 async def test_waiting_ends_as_soon_as_the_run_has_ended(service: Service) -> None:

@@ -40,6 +40,10 @@ class Keyring:
         self.admitted += 1
         return self._answer(self.records.get(secret_hash))
 
+    async def has_tenant(self, tenant: str) -> bool:
+        self.found += 1
+        return self._answer(self.tenants.get(tenant)) is not None
+
     async def admit_tenant(self, tenant: str) -> KeyRecord | None:
         self.admitted += 1
         return self._answer(self.tenants.get(tenant))

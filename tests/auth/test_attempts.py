@@ -168,6 +168,22 @@ async def test_good_secrets_that_come_at_the_same_time_wait_for_their_turn(
     assert ends == [None] * 200
 
 
+async def test_many_that_fail_with_a_secret_that_was_good_use_up_no_more_than_there_is(
+    attempts: Attempts, clock: FakeClock
+) -> None:
+    await succeed(attempts, clock)
+    all_in = asyncio.Barrier(50)
+
+    async def come() -> None:
+        async with attempts.attempt(HERE, GOOD, clock):
+            await all_in.wait()
+            raise Unauthenticated
+
+    await asyncio.gather(*(come() for _ in range(50)), return_exceptions=True)
+    clock.advance(6)
+    await succeed(attempts, clock, secret=b"new")
+
+
 async def test_who_gives_up_waiting_leaves_the_turns_to_the_others(attempts: Attempts, clock: FakeClock) -> None:
     async with AsyncExitStack() as stack:
         for number in range(10):

@@ -195,6 +195,15 @@ async def test_what_is_no_answer_is_told_by_its_reason(
     assert reason in said
 
 
+async def test_an_address_of_keys_that_is_none_is_no_answer(
+    issuer: LocalIssuer, keys: IssuerKeys, told: list[str]
+) -> None:
+    issuer.documents[DISCOVERY]["jwks_uri"] = "http://xn--/"
+    with pytest.raises(IssuerUnavailable):
+        await kid_of(keys, "rsa")
+    assert told == ["IDNAError"]
+
+
 async def test_no_redirect_is_followed(issuer: LocalIssuer, keys: IssuerKeys, told: list[str]) -> None:
     issuer.status = 302
     with pytest.raises(IssuerUnavailable):

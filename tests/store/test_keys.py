@@ -71,6 +71,17 @@ async def test_an_expired_or_revoked_key_says_so(
 
 
 @pytest.mark.parametrize("name", ["find_key", "admit_key"])
+async def test_a_key_that_is_at_its_end_is_not_valid_whatever_the_clock_of_who_asks(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore, name: str
+) -> None:
+    key, successor = new_key(None), new_key(None)
+    await operator.add_key(key, actor=ACTOR)
+    await operator.rotate_key(key.key_id, None, successor, overlap_seconds=0, actor=ACTOR)
+    ends = [await getattr(keys, name)(each.secret_hash) for each in (key, successor)]
+    assert [found.revoked for found in ends] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["find_key", "admit_key"])
 async def test_an_unknown_hash_finds_nothing(keys: PostgresKeyStore, name: str) -> None:
     unknown = hashlib.sha256(secrets.token_bytes(16)).digest()
     assert await getattr(keys, name)(unknown) is None
@@ -143,6 +154,13 @@ async def test_a_tenant_is_admitted_by_its_id_and_by_its_name(
     assert told == [(tenant.tenant_id, frozenset(), None)] * 2
 
 
+async def test_a_tenant_is_there_by_its_id_and_by_its_name(
+    operator: PostgresOperatorStore, keys: PostgresKeyStore
+) -> None:
+    tenant = await new_tenant(operator)
+    assert [await keys.has_tenant(asked) for asked in (tenant.tenant_id, tenant.name)] == [True, True]
+
+
 async def test_an_id_comes_before_the_name_of_somebody_else(
     operator: PostgresOperatorStore, keys: PostgresKeyStore
 ) -> None:
@@ -159,3 +177,4 @@ async def test_an_unknown_tenant_and_one_that_is_being_erased_are_not_admitted(
     tenant = await new_tenant(operator)
     await operator.erase_tenant(tenant.tenant_id, actor=ACTOR)
     assert [await keys.admit_tenant(asked) for asked in (tenant.name, "nobody", NUL)] == [None] * 3
+    assert not any([await keys.has_tenant(asked) for asked in (tenant.name, "nobody", NUL)])

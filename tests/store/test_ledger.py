@@ -46,12 +46,24 @@ async def test_several_ceilings_over_one_window_are_charged_once(books: Books) -
     assert await books.charged(HOUR) == await books.charged(DAY) == EVERYTHING
 
 
+async def test_a_window_is_counted_while_a_ceiling_has_it(books: Books) -> None:
+    await books.set(ceiling(1000))
+    claim = await books.claim()
+    await books.append(claim, tokens(1))
+    await books.set(ceiling(1000, window_seconds=DAY))
+    await books.append(claim, tokens(2))
+    await books.set(ceiling(1000), ceiling(1000, window_seconds=DAY))
+    await books.append(claim, tokens(4))
+    assert (await books.charged(), await books.charged(DAY)) == (tokens(1 + 4), tokens(2 + 4))
+
+
 async def test_a_tenant_without_ceilings_touches_no_row_of_the_ledger(books: Books) -> None:
     await books.set()
     claim = await books.claim()
     await books.append(claim, EVERYTHING, held=tokens(5), announces=True)
+    while_out = await books.ask(TOUCHED)
     await books.append(claim, EVERYTHING, state=RunState.COMPLETED)
-    assert await books.ask(TOUCHED) == [(0, 0)]
+    assert while_out == await books.ask(TOUCHED) == [(0, 0)]
 
 
 async def test_a_ceiling_of_another_tenant_is_neither_charged_nor_asked(books: Books) -> None:
@@ -236,6 +248,16 @@ async def test_an_append_whose_answer_was_lost_is_charged_once(books: Books) -> 
     books.used.clear()
     await books.append(claim, EVERYTHING, held=tokens(5), announces=True, store=late)
     assert await books.charged() == EVERYTHING
+
+
+async def test_a_call_that_went_out_is_not_refused_when_its_append_is_sent_again(books: Books) -> None:
+    await books.set(ceiling(10))
+    claim, late = await books.claim(), books.work
+    await late.load(claim)
+    await books.append(claim, held=tokens(10), announces=True)
+    await books.append(await books.claim(), tokens(5))
+    await books.append(claim, held=tokens(10), announces=True, store=late)
+    assert await books.holds() == {claim.run_id: tokens(10)}
 
 
 async def test_what_a_lost_worker_had_reserved_is_settled_by_the_next_claims_first_append(books: Books) -> None:

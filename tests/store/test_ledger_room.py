@@ -1,5 +1,6 @@
 """What ceilings leave to a run, and what of the ledger is forgotten."""
 
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 
 import asyncpg
@@ -7,6 +8,7 @@ import pytest
 
 from app.events import RunState
 from app.policy import CeilingDimension, Spend
+from app.ports.records import Claim
 from app.store.database import Database
 from app.store.maintenance import maintain
 from tests.conftest import DatabaseUrls
@@ -15,12 +17,23 @@ from tests.store.support import new_run
 
 OUTPUT, COST = CeilingDimension.OUTPUT_TOKENS, CeilingDimension.COST
 READ = "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'ledger'"
+LAPSED = "UPDATE runs SET lease_expires_at = now() - interval '1 second' WHERE run_id = $1"
+PROMPT_AND_ANSWER = Spend(cost=Decimal("0.5"), input_tokens=7, output_tokens=8)
 AGED = "UPDATE ledger SET stretch = floor(extract(epoch FROM clock_timestamp() - '{}'::interval) / 60)"
 
 
 @pytest.fixture
 def books(empty_urls: DatabaseUrls, empty_database: Database) -> Books:
     return Books(urls=empty_urls, database=empty_database)
+
+
+async def give_back(books: Books, claim: Claim) -> None:
+    await books.work.release(claim)
+
+
+async def lapse(books: Books, claim: Claim) -> None:
+    await books.change(LAPSED, claim.run_id)
+    await books.work.requeue_expired()
 
 
 async def test_without_ceilings_there_is_no_bound(books: Books) -> None:
@@ -42,6 +55,21 @@ async def test_what_other_runs_have_reserved_is_no_room_and_what_the_run_has_res
     await books.append(second, held=tokens(4), announces=True)
     assert await books.work.ledger_room(first) == {OUTPUT: 6}
     assert await books.work.ledger_room(second) == {OUTPUT: 7}
+
+
+@pytest.mark.parametrize("leave", [give_back, lapse])
+async def test_of_a_call_that_nobody_waits_for_any_more_only_the_prompt_stays_reserved(
+    books: Books, leave: Callable[[Books, Claim], Awaitable[None]]
+) -> None:
+    await books.set(ceiling(100), ceiling(100, "input_tokens"))
+    root = await books.claim()
+    child = await books.work.adopt(root, new_run(books.tenant_id, parent_run_id=root.run_id))
+    other = await books.claim()
+    for claim in (root, child.claim, other):
+        await books.append(claim, held=PROMPT_AND_ANSWER, announces=True)
+    await leave(books, root)
+    prompt = Spend(input_tokens=PROMPT_AND_ANSWER.input_tokens)
+    assert await books.holds() == {root.run_id: prompt, child.claim.run_id: prompt, other.run_id: PROMPT_AND_ANSWER}
 
 
 async def test_room_is_never_less_than_none(books: Books) -> None:

@@ -16,9 +16,10 @@ from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
 from tests.store.operating import ACTOR, new_tenant, pause_of
-from tests.store.support import AGENT, NUL, new_run, query, question, read, submit, update, warned
+from tests.store.support import AGENT, NUL, new_run, query, question, read, submit, update, wait_for_rows, warned
 
 WORKER = WorkerId("w")
+SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 SELLER = AGENT.model_copy(update={"name": "seller"})
 MANY_OF_ONE_AGENT = """
     INSERT INTO runs (tenant_id, run_id, run_day, state, agent, agent_version, input, context, budget, max_llm_calls,
@@ -265,6 +266,18 @@ async def test_a_pause_that_ended_is_gone(operator: PostgresOperatorStore) -> No
 @pytest.mark.parametrize("kind", list(PauseKind))
 async def test_an_unknown_tenant_is_not_paused(operator: PostgresOperatorStore, kind: PauseKind) -> None:
     assert await operator.add_pause(pause(kind, TenantId("ten_unknown")), actor=ACTOR) is None
+
+
+async def test_a_tenant_that_goes_at_this_moment_is_not_paused(
+    operator: PostgresOperatorStore, mine: TenantId, empty_urls: DatabaseUrls
+) -> None:
+    connection = await asyncpg.connect(empty_urls.superuser_url)
+    async with connection.transaction():
+        await connection.execute("DELETE FROM tenants WHERE tenant_id = $1", mine)
+        adding = asyncio.create_task(operator.add_pause(pause_of(PauseKind.TENANT, mine, mine), actor=ACTOR))
+        await wait_for_rows(empty_urls.superuser_url, SOMEBODY_WAITS)
+    await connection.close()
+    assert (await adding, await operator.list_pauses()) == (None, [])
 
 
 @pytest.mark.parametrize("kind", [PauseKind.TENANT, PauseKind.AGENT])

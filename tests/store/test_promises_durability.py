@@ -15,8 +15,8 @@ from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from app.wiring.schema import open_server
 from tests.conftest import DatabaseUrls
+from tests.store.ageing import locked
 from tests.store.support import new_run, query, question, read, submit, update, warned
-from tests.store.test_retention import locked
 
 TENANT = TenantId("ten_a")
 WORKER = WorkerId("w")

@@ -168,6 +168,12 @@ def test_an_option_that_can_not_be_read_is_refused_by_name(tenants: Command, opt
     assert (refused.exit_code, option in refused.output) == (2, True)
 
 
+def test_one_dimension_of_a_budget_is_named_once(tenants: Command) -> None:
+    refused = tenants("set", "acme", "--budget", "max_cost=1", "--budget", "max_cost=2")
+    assert (refused.exit_code, "--budget" in refused.output) == (2, True)
+    assert shown(tenants("show", "acme"))["budget"] == "none"
+
+
 def test_rules_in_a_file_that_is_no_json_are_refused(tenants: Command, tmp_path: Path) -> None:
     rules = tmp_path / "approvers.json"
     rules.write_text('[{"subjects": ["ada"], "subjects": ["bob"]}]')

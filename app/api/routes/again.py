@@ -12,6 +12,7 @@ from app.api.deps import Deps, RunsWriter
 from app.api.negotiation import read_query
 from app.api.run_answers import LOCATION, REPLAYED, WAITED, announce, answer_run, read_key
 from app.api.schemas.runs import RerunRun, ResumeRun, RunView
+from app.auth import Scope
 from app.service import again
 from app.service.subjects import check_user
 
@@ -58,7 +59,8 @@ async def resume_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
             tx, caller.principal, run_id, wanted.resolutions, admission=deps.admission, key=key
         )
         check_user(caller.principal, submitted.run.record.user)
-    return await answer_run(request, deps, submitted.run, headers=announce(deps, submitted), at_once=202)
+    headers = announce(deps, submitted)
+    return await answer_run(request, deps, submitted.run, scope=Scope.RUNS_WRITE, headers=headers, at_once=202)
 
 
 @router.post(
@@ -83,4 +85,5 @@ async def rerun_run(run_id: str, request: Request, deps: Deps, caller: RunsWrite
     async with deps.store.begin(caller.tenant_id) as tx:
         submitted = await again.rerun(tx, caller.principal, run_id, admission=deps.admission, key=key)
         check_user(caller.principal, submitted.run.record.user)
-    return await answer_run(request, deps, submitted.run, headers=announce(deps, submitted), at_once=202)
+    headers = announce(deps, submitted)
+    return await answer_run(request, deps, submitted.run, scope=Scope.RUNS_WRITE, headers=headers, at_once=202)

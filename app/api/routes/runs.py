@@ -95,7 +95,7 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     if wants_event_stream(request.headers):
         headers["Content-Location"] = f"/runs/{run_id}/events"
         return _stream(request, deps, caller, run_id, headers)
-    return await answer_run(request, deps, submitted.run, headers=headers, at_once=202)
+    return await answer_run(request, deps, submitted.run, scope=Scope.RUNS_WRITE, headers=headers, at_once=202)
 
 
 @router.get(
@@ -156,7 +156,7 @@ async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader)
     read_query(request)
     async with deps.store.begin(caller.tenant_id) as tx:
         run = await runs.look(tx, run_id)
-    return await answer_run(request, deps, run, headers={}, at_once=200)
+    return await answer_run(request, deps, run, scope=Scope.RUNS_READ, headers={}, at_once=200)
 
 
 @router.delete(

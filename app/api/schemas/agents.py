@@ -14,10 +14,9 @@ from app.ports.tools import Tool
 
 AgentReference = Annotated[str, StringConstraints(pattern=AGENT_REFERENCE_PATTERN)]
 Grant = Annotated[
-    tuple[Name, ...] | None,
-    AfterValidator(named_once),
+    # The bound is on the list: on null it could not be applied.
+    Annotated[tuple[Name, ...], AfterValidator(named_once), Field(max_length=256)] | None,
     Field(
-        max_length=256,
         description="What its caller's author grants it, of its own tools; null: those that its caller may call too",
     ),
 ]

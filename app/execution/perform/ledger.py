@@ -23,10 +23,11 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Announced:
-    """``refused`` ends the run and nothing was stored; else the call may go out as ``room`` says."""
+    """``refused`` ends the run: the refusal, after what is not stored yet. Without it the call may go out as ``room``
+    says."""
 
     room: CallRoom
-    refused: BudgetRefused | None = None
+    refused: tuple[AnyEvent, ...] = ()
 
 
 async def announce_model_call(
@@ -45,8 +46,11 @@ async def announce_model_call(
         except CeilingReached as reached:
             # Some of the room may be there still: it is shared out anew.
             if attempt >= _ATTEMPTS or not context.terms.ceilings:
-                return Announced(room=room, refused=_refusal(context, reached))
+                return Announced(room=room, refused=(*pending, _refusal(context, reached)))
             attempt += 1
+            # What was used before this call is no room for it.
+            await context.journal.append(*pending)
+            pending = ()
         except LedgerUnavailable as error:
             await _go_on_without(context, pending, (call,), error)
             return Announced(room=CallRoom(max_output_tokens=command.max_output_tokens, held=Spend()))
@@ -77,7 +81,10 @@ def refuse_more(context: DriveContext, room: CallRoom) -> BudgetRefused | None:
         limit=float(room.max_output_tokens),
         used=float(room.max_output_tokens),
         source=Scope.TENANT.value,
-        window_seconds=min(one.window_seconds for one in context.terms.ceilings if one.dimension is room.bound_by),
+        # None where the ceiling was set after this claim began.
+        window_seconds=min(
+            (one.window_seconds for one in context.terms.ceilings if one.dimension is room.bound_by), default=None
+        ),
         detail="the tenant's ceiling left no more tokens to this call",
         iteration=context.journal.state.iteration,
         author=context.agent.name,

@@ -102,8 +102,8 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         author=context.agent.name,
     )
     announced = await announce_model_call(context, pending, call, ready, command)
-    if announced.refused is not None:
-        return (*pending, announced.refused)
+    if announced.refused:
+        return announced.refused
     asked = _Asked(command=command, ready=ready, room=announced.room)
     return await _call(context, _request(context, asked, messages), asked)
 

@@ -144,6 +144,16 @@ def test_requests_at_once_evaluate_what_they_share_once() -> None:
     assert bench.context.calls[:2] == [[203], [3] * 15]
 
 
+def test_of_two_tenants_one_with_twice_the_weight_has_twice_the_room() -> None:
+    bench = Bench(slots=6, cells=4000, can_share=False)
+    for _ in range(6):
+        bench.ask(SHARED, limit=50, tenant="light")
+        bench.ask(SHARED, limit=50, tenant="heavy", weight=2)
+    bench.scheduler.step()
+    running = sorted(generation.tenant_id for generation in bench.watcher.running)
+    assert running == ["heavy"] * 4 + ["light"] * 2
+
+
 def test_nothing_is_shared_between_tenants_or_fingerprints() -> None:
     bench = Bench()
     bench.ask(SHARED, tenant="a")
