@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, Terminated, encode_event
@@ -12,7 +11,7 @@ from app.execution.memory_approvals import QuestionBook
 from app.execution.memory_rows import Row, as_told, is_under, new_record, spend_of
 from app.execution.memory_sessions import InMemorySessions
 from app.ids import ApprovalId, RunId, SessionId, TenantId, WorkerId
-from app.policy import CeilingDimension
+from app.policy import CeilingDimension, CeilingRoom
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Decided, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
@@ -120,7 +119,7 @@ class MemoryWorkStore:
         """Nobody asks who else is there: every worker is of this process."""
         return False
 
-    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, CeilingRoom]:
         """Nobody has set a ceiling here."""
         return {}
 

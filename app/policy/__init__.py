@@ -15,7 +15,16 @@ from app.policy.approvals import (
 )
 from app.policy.approvers import ApproverRule, Requirement, requirement
 from app.policy.budget import BudgetLimits, ResolvedBudget, Scope, most_restrictive
-from app.policy.ceilings import STRETCHES, CallRoom, Ceiling, CeilingDimension, room_for_call, tightest
+from app.policy.ceilings import (
+    STRETCHES,
+    CallRoom,
+    Ceiling,
+    CeilingDimension,
+    CeilingRoom,
+    room_for_call,
+    should_wait,
+    tightest,
+)
 from app.policy.concurrency import ConcurrencyConfig
 from app.policy.deadlines import Deadline, DeadlineConfig
 from app.policy.effects import Effect, Indeterminate, idempotency_key, is_safe_to_repeat
@@ -38,6 +47,7 @@ __all__ = [
     "CallRoom",
     "Ceiling",
     "CeilingDimension",
+    "CeilingRoom",
     "ConcurrencyConfig",
     "CpuPrice",
     "Deadline",
@@ -70,6 +80,7 @@ __all__ = [
     "read_amount",
     "requirement",
     "room_for_call",
+    "should_wait",
     "summarize_arguments",
     "tightest",
     "write_amount",

@@ -51,6 +51,15 @@ class Ceiling(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CeilingRoom:
+    """What the ceilings on one dimension leave to a run, and what they would leave it if nothing were reserved for the
+    calls of others that are out."""
+
+    left: Decimal
+    unheld: Decimal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CallRoom:
     """What a call that is about to go out may write, and what is reserved for it until its usage is known.
     ``bound_by`` is the ceiling that leaves it less than it wanted, None where none does."""
@@ -86,6 +95,23 @@ def room_for_call(
     cost = None if price is None else cost_of(price, input_tokens=input_tokens, output_tokens=output or 0)
     held = Spend(cost=cost or Decimal(), input_tokens=input_tokens, output_tokens=output or 0)
     return CallRoom(max_output_tokens=output, held=held, bound_by=bound_by)
+
+
+def should_wait(
+    rooms: Mapping[CeilingDimension, CeilingRoom],
+    room: CallRoom,
+    *,
+    input_tokens: int,
+    wanted_output: int | None,
+    price: Price | None,
+) -> bool:
+    """Whether a call had better wait for the calls of others, of which most use less than what is reserved for them: it
+    would get little now, or nothing, and more if they were over."""
+    free = {dimension: one.unheld for dimension, one in rooms.items()}
+    later = room_for_call(free, input_tokens=input_tokens, wanted_output=wanted_output, price=price)
+    if later.max_output_tokens is None or room.max_output_tokens is None:
+        return False
+    return room.max_output_tokens < min(later.max_output_tokens, _LEAST_OUTPUT)
 
 
 def _output_in(

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from decimal import Decimal
 from typing import Protocol
 
 from app.agents import Agent, AgentVersion
 from app.events import AnyEvent, RunEvent
 from app.ids import ApprovalId, KeyId, RunId, TenantId, WorkerId
-from app.policy import CeilingDimension
+from app.policy import CeilingDimension, CeilingRoom
 from app.ports.desk import Approval, ApprovalTx, Swept
 from app.ports.erasure import ErasureTx
 from app.ports.ledger import UsageTx
@@ -86,7 +85,7 @@ class WorkStore(ArtifactStore, Protocol):
         """
         ...
 
-    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, CeilingRoom]:
         """What the tenant's ceilings leave to the run, the least for each dimension: empty where it has none. The run's
         windows are pinned to its start. Raises LedgerUnavailable."""
         ...

@@ -8,7 +8,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, Final
 
 import asyncpg
@@ -17,7 +16,7 @@ from app.agents import Agent, inline_team
 from app.errors import ConfigurationError, LeaseLost
 from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
 from app.ids import ApprovalId, RunId, TenantId, WorkerId
-from app.policy import CeilingDimension
+from app.policy import CeilingDimension, CeilingRoom
 from app.ports.clock import Clock
 from app.ports.desk import Approval, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
@@ -60,7 +59,7 @@ _APPEND: Final = (
     "SELECT seq, at, refused FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
     " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)"
 )
-_ROOM: Final = "SELECT dimension, room FROM ledger_room($1, $2, $3)"
+_ROOM: Final = "SELECT dimension, room, unheld FROM ledger_room($1, $2, $3)"
 _HELLO: Final = "SELECT hello_worker($1, $2) AS is_to_drain"
 _SWEEP: Final = "SELECT queued, tenant_ids, approval_ids FROM sweep_waiting_runs()"
 _FIND_APPROVAL: Final = "SELECT (f.approval).*, f.lapsed FROM find_approval($1, $2) f"
@@ -212,11 +211,11 @@ class PostgresWorkStore:
             for row, kind, payload in zip(rows, kinds, payloads, strict=True)
         )
 
-    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, CeilingRoom]:
         """What the run itself has reserved is no bound to it: that is settled with its next append."""
         with ledger_errors():
             rows = await self._database.fetch(_ROOM, claim.tenant_id, claim.run_id, claim.root_run_id)
-        return {CeilingDimension(row["dimension"]): row["room"] for row in rows}
+        return {CeilingDimension(row["dimension"]): CeilingRoom(left=row["room"], unheld=row["unheld"]) for row in rows}
 
     async def renew(self, claims: Collection[Claim], *, lease_seconds: float) -> Mapping[RunId, Renewal]:
         if not claims:

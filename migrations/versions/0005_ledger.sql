@@ -141,15 +141,18 @@ BEGIN
 END
 $$;
 
--- What the ceilings leave to a run, the least of each dimension. p_root as in append_events. RW001: nobody can tell.
-CREATE FUNCTION ledger_room(p_tenant text, p_run text, p_root text) RETURNS TABLE (dimension text, room numeric)
+-- What the ceilings leave to a run, the least of each dimension, and what they would leave if nobody else had reserved
+-- anything. p_root as in append_events. RW001: nobody can tell.
+CREATE FUNCTION ledger_room(p_tenant text, p_run text, p_root text)
+RETURNS TABLE (dimension text, room numeric, unheld numeric)
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp SET lock_timeout = '2s'
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM set_config('app.tenant_id', p_tenant, true);
     RETURN QUERY
-        SELECT u.dimension, greatest(0, min(u.limit_amount - u.used - u.held))
+        SELECT u.dimension, greatest(0, min(u.limit_amount - u.used - u.held)),
+            greatest(0, min(u.limit_amount - u.used))
         FROM runs o CROSS JOIN LATERAL ceilings_used(p_tenant, p_run, o.started_at) AS u
         WHERE o.tenant_id = p_tenant AND o.run_id = coalesce(p_root, p_run) GROUP BY u.dimension;
 EXCEPTION WHEN OTHERS THEN
@@ -281,8 +284,8 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION take_from_root, lower_holds, amount_of, stretch_of, ceilings_used, ledger_room, refuse_call, charge_ledger,
-    forget_ledger FROM PUBLIC;
+REVOKE ALL ON FUNCTION take_from_root, lower_holds, amount_of, stretch_of, ceilings_used, ledger_room, refuse_call,
+    charge_ledger, forget_ledger FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION amount_of, stretch_of, ceilings_used, ledger_room, refuse_call, charge_ledger, forget_ledger
     TO runwright_app;
 GRANT EXECUTE ON FUNCTION stretch_of TO runwright_scheduler;

@@ -76,6 +76,34 @@ def test_of_runs_at_the_same_moment_as_many_go_out_as_there_is_room_for(fresh: D
     assert not fresh.audit()
 
 
+def test_what_is_reserved_for_others_is_waited_for_and_ends_nobody(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    bound(fresh, caller, output_tokens="1000")
+
+    with ThreadPoolExecutor(20) as pool:
+        step = {**say("Done."), "usage": {"input_tokens": 5, "output_tokens": 10}, "delay_seconds": 0.2}
+        run_ids = list(pool.map(lambda _: caller.play(step), range(20)))
+
+    assert codes(caller.ends_of(run_ids)) == [""] * 20
+    assert used(caller) == {"output_tokens": 200}
+
+
+def test_who_waits_for_room_can_be_cancelled(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start(lease_seconds="2"))
+    bound(fresh, caller, output_tokens="256")
+    first = caller.play({**say("Done."), "gate": "room"})
+    caller.wait_for(first, "model_call")
+
+    second = caller.play(say("Never said."))
+    caller.wait_for(second, "prompt_assembled")
+    caller.cancel(second)
+
+    assert caller.end_of(second)["state"] == "cancelled"
+    assert "model_call" not in caller.kinds(second)
+    fresh.stage.open("room")
+    assert caller.end_of(first)["state"] == "completed"
+
+
 def test_a_tool_call_past_a_ceiling_is_not_made(fresh: Deployment) -> None:
     caller = fresh.call(fresh.start())
     bound(fresh, caller, tool_calls="1")

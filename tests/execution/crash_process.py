@@ -5,7 +5,6 @@ import asyncio
 import copy
 import random
 from collections.abc import Collection, Mapping, Sequence
-from decimal import Decimal
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from app.execution.race import Orphans
 from app.execution.runtime import LoopRules, Runtime
 from app.hooks import HookRegistry
 from app.ids import ApprovalId, RunId, TenantId, WorkerId
-from app.policy import ApprovalDecision, ApprovalRecord, CeilingDimension, Price, RetryConfig
+from app.policy import ApprovalDecision, ApprovalRecord, CeilingDimension, CeilingRoom, Price, RetryConfig
 from app.ports.approvals import Deferred
 from app.ports.cancellation import CancellationToken
 from app.ports.desk import Approval, Swept
@@ -207,7 +206,7 @@ class Process:
     async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> bool:
         raise NotImplementedError("nobody's heart beats here")
 
-    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, Decimal]:
+    async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, CeilingRoom]:
         raise NotImplementedError("nobody has set a ceiling here")
 
     async def find_approval(self, tenant_id: TenantId, approval_id: ApprovalId) -> Approval | None:

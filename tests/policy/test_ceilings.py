@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.policy import Ceiling, CeilingDimension, Price, Spend, cost_of, room_for_call, tightest
+from app.policy import (
+    CallRoom,
+    Ceiling,
+    CeilingDimension,
+    CeilingRoom,
+    Price,
+    Spend,
+    cost_of,
+    room_for_call,
+    should_wait,
+    tightest,
+)
 
 PRICE = Price(input=Decimal("1"), output=Decimal("10"))
 OUTPUT = CeilingDimension.OUTPUT_TOKENS
@@ -119,3 +130,28 @@ def test_a_ceiling_on_cost_may_be_a_fraction() -> None:
     ceiling = Ceiling.model_validate({"dimension": "cost", "window_seconds": 3600, "limit": "0.5"})
 
     assert ceiling.limit == Decimal("0.5")
+
+
+def _waits(left: int, unheld: int, *, granted: int | None, wanted: int | None = 5_000) -> bool:
+    rooms = {OUTPUT: CeilingRoom(left=Decimal(left), unheld=Decimal(unheld))}
+    room = CallRoom(max_output_tokens=granted, held=Spend())
+    return should_wait(rooms, room, input_tokens=1, wanted_output=wanted, price=None)
+
+
+def test_a_call_waits_where_it_would_get_little_because_of_others() -> None:
+    assert _waits(0, 400, granted=1)
+    assert _waits(40, 400, granted=40)
+
+
+def test_a_call_does_not_wait_for_more_than_there_will_be() -> None:
+    assert not _waits(40, 40, granted=40)
+
+
+def test_a_call_that_may_write_256_tokens_or_all_that_it_wants_does_not_wait() -> None:
+    assert not _waits(300, 4_000, granted=256)
+    assert not _waits(20, 4_000, granted=20, wanted=20)
+
+
+def test_what_bounds_no_answer_is_waited_for_nowhere() -> None:
+    assert not _waits(0, 10, granted=None)
+    assert not should_wait({}, CallRoom(max_output_tokens=1, held=Spend()), input_tokens=1, wanted_output=1, price=None)

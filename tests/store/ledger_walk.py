@@ -62,7 +62,8 @@ steps: Final = st.builds(
     Step,
     run=st.integers(0, RUNS - 1),
     spent=amounts,
-    held=st.none() | st.builds(Spend, cost=st.just(Decimal("0.5")), output_tokens=st.integers(0, 30)),
+    held=st.none()
+    | st.builds(Spend, cost=st.just(Decimal("0.5")), input_tokens=st.integers(0, 9), output_tokens=st.integers(0, 30)),
     announces=st.booleans(),
     kill=rarely,
     again=rarely,
@@ -95,7 +96,8 @@ class Walk:
         claim = self.claims.get(step.run) or await self.books.claim()
         if step.kill:
             claim = await self.books.lose(claim)
-            self.children.pop(step.run, None)
+            for lost in (claim, self.children.pop(step.run, claim)):
+                self._lower(lost.run_id)
         self.claims[step.run] = claim
         acting = await self._below(step.run, claim) if step.below else claim
         ends = step.ends and not step.below and not step.announces
@@ -144,6 +146,11 @@ class Walk:
         others = sum(held.output_tokens for run_id, held in self.holds.items() if run_id != claim.run_id)
         reserved = 0 if step.held is None else step.held.output_tokens
         return self.output + others + step.spent.output_tokens + reserved <= LIMIT
+
+    def _lower(self, run_id: RunId) -> None:
+        """Of a call whose worker is gone only the prompt stays reserved."""
+        if run_id in self.holds:
+            self.holds[run_id] = Spend(input_tokens=self.holds[run_id].input_tokens)
 
     def _expect(self, holds: bool, otherwise: str) -> None:
         if not holds:

@@ -1,13 +1,13 @@
 """What ceilings leave to a run, and what of the ledger is forgotten."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 
 import asyncpg
 import pytest
 
 from app.events import RunState
-from app.policy import CeilingDimension, Spend
+from app.policy import CeilingDimension, CeilingRoom, Spend
 from app.ports.records import Claim
 from app.store.database import Database
 from app.store.maintenance import maintain
@@ -25,6 +25,10 @@ AGED = "UPDATE ledger SET stretch = floor(extract(epoch FROM clock_timestamp() -
 @pytest.fixture
 def books(empty_urls: DatabaseUrls, empty_database: Database) -> Books:
     return Books(urls=empty_urls, database=empty_database)
+
+
+def left(rooms: Mapping[CeilingDimension, CeilingRoom]) -> dict[CeilingDimension, Decimal]:
+    return {dimension: room.left for dimension, room in rooms.items()}
 
 
 async def give_back(books: Books, claim: Claim) -> None:
@@ -45,7 +49,7 @@ async def test_the_least_room_of_each_dimension_is_told(books: Books) -> None:
     await books.set(ceiling(10), ceiling(30, window_seconds=DAY), ceiling("0.5", "cost", DAY))
     await books.append(await books.claim(), Spend(cost=Decimal("0.2"), output_tokens=4))
     room = await books.work.ledger_room(await books.claim())
-    assert room == {OUTPUT: 6, COST: Decimal("0.3")}
+    assert left(room) == {OUTPUT: 6, COST: Decimal("0.3")}
 
 
 async def test_what_other_runs_have_reserved_is_no_room_and_what_the_run_has_reserved_is(books: Books) -> None:
@@ -53,8 +57,15 @@ async def test_what_other_runs_have_reserved_is_no_room_and_what_the_run_has_res
     first, second = await books.claim(), await books.claim()
     await books.append(first, held=tokens(3), announces=True)
     await books.append(second, held=tokens(4), announces=True)
-    assert await books.work.ledger_room(first) == {OUTPUT: 6}
-    assert await books.work.ledger_room(second) == {OUTPUT: 7}
+    assert left(await books.work.ledger_room(first)) == {OUTPUT: 6}
+    assert left(await books.work.ledger_room(second)) == {OUTPUT: 7}
+
+
+async def test_what_there_would_be_without_others_calls_is_told_too(books: Books) -> None:
+    await books.set(ceiling(10))
+    first, second = await books.claim(), await books.claim()
+    await books.append(first, tokens(2), held=tokens(3), announces=True)
+    assert await books.work.ledger_room(second) == {OUTPUT: CeilingRoom(left=Decimal(5), unheld=Decimal(8))}
 
 
 @pytest.mark.parametrize("leave", [give_back, lapse])
@@ -76,7 +87,7 @@ async def test_room_is_never_less_than_none(books: Books) -> None:
     await books.set(ceiling(10))
     claim = await books.claim()
     await books.append(claim, tokens(11))
-    assert await books.work.ledger_room(claim) == {OUTPUT: 0}
+    assert left(await books.work.ledger_room(claim)) == {OUTPUT: 0}
 
 
 async def test_the_room_of_a_run_below_another_one_is_counted_from_its_roots_start(books: Books) -> None:
@@ -86,7 +97,7 @@ async def test_the_room_of_a_run_below_another_one_is_counted_from_its_roots_sta
     adopted = await books.work.adopt(root, new_run(books.tenant_id, parent_run_id=root.run_id))
     await books.change("UPDATE ledger SET stretch = stretch - 70")
     await books.change("UPDATE runs SET started_at = started_at - interval '2 hours' WHERE run_id = $1", root.run_id)
-    assert await books.work.ledger_room(adopted.claim) == {OUTPUT: 6}
+    assert left(await books.work.ledger_room(adopted.claim)) == {OUTPUT: 6}
 
 
 async def use_long_ago(books: Books, age: str) -> None:

@@ -4,6 +4,7 @@ What a call used is charged with the events that tell it, so the ledger and the 
 ends the run; a ledger that does not answer ends it too, unless the run says to go on without.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -11,14 +12,17 @@ from typing import Final
 
 from app.errors import CeilingReached, LedgerUnavailable
 from app.events import AnyEvent, BudgetRefused, ModelCall, ToolCalled, Warned
-from app.execution.perform.context import DriveContext
+from app.execution.perform.context import Drained, DriveContext
 from app.execution.perform.holding import hold
 from app.execution.perform.prompts import ReadyPrompt
-from app.policy import CallRoom, Scope, Spend, room_for_call
+from app.execution.race import Cut, CutOff
+from app.policy import CallRoom, CeilingDimension, CeilingRoom, Price, Scope, Spend, room_for_call, should_wait
 from app.run import CallModel
 
 # Between the look at the room and the reservation others may have taken of it.
 _ATTEMPTS: Final = 3
+_WAIT_SECONDS: Final = 0.05
+_LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,29 +37,37 @@ class Announced:
 async def announce_model_call(
     context: DriveContext, pending: tuple[AnyEvent, ...], call: ModelCall, ready: ReadyPrompt, command: CallModel
 ) -> Announced:
-    """Stores ``pending`` and the call, which may write as much as the tenant's ceilings leave it. Raises
+    """Stores ``pending`` and the call, which may write as much as the tenant's ceilings leave it. Where that is little
+    or nothing because of what is reserved for others' calls, it waits for those: most use less. Raises
     LedgerUnavailable where nobody can tell, and the run is to fail then; ``pending`` is stored all the same."""
-    room = CallRoom(max_output_tokens=command.max_output_tokens, held=Spend())
-    attempt = 1
+    look = _Look(context=context, ready=ready, command=command)
+    attempt, waits = 1, 0
     while True:
+        room = look.unbounded
+        rooms: Mapping[CeilingDimension, CeilingRoom] = {}
         try:
             if context.terms.ceilings:
-                room = await _find_room(context, ready, command)
-            bounded = call.model_copy(update={"max_output_tokens": room.max_output_tokens})
-            await context.journal.append(*pending, bounded, held=_held(room), announces=True)
+                rooms = await look.ask()
+                room = look.share(rooms)
+            if not look.should_wait(rooms, room):
+                bounded = call.model_copy(update={"max_output_tokens": room.max_output_tokens})
+                await context.journal.append(*pending, bounded, held=_held(room), announces=True)
+                return Announced(room=room)
         except CeilingReached as reached:
-            # Some of the room may be there still: it is shared out anew.
-            if attempt >= _ATTEMPTS or not context.terms.ceilings:
-                return Announced(room=room, refused=(*pending, _refusal(context, reached)))
-            attempt += 1
-            # What was used before this call is no room for it.
-            await context.journal.append(*pending)
-            pending = ()
+            if not _is_held(rooms, reached):
+                # Some of the room may be there still: it is shared out anew.
+                if attempt >= _ATTEMPTS or not context.terms.ceilings:
+                    return Announced(room=room, refused=(*pending, _refusal(context, reached)))
+                attempt += 1
         except LedgerUnavailable as error:
             await _go_on_without(context, pending, (call,), error)
-            return Announced(room=CallRoom(max_output_tokens=command.max_output_tokens, held=Spend()))
-        else:
-            return Announced(room=room)
+            return Announced(room=look.unbounded)
+        # What was used before this call is no room for it, and who waits holds nothing.
+        await context.journal.append(*pending)
+        pending = ()
+        waits += 1
+        if stopped := await _wait(context, min(_LONGEST_WAIT_SECONDS, _WAIT_SECONDS * waits)):
+            return Announced(room=room, refused=stopped)
 
 
 async def announce_tool_calls(
@@ -91,15 +103,59 @@ def refuse_more(context: DriveContext, room: CallRoom) -> BudgetRefused | None:
     )
 
 
-async def _find_room(context: DriveContext, ready: ReadyPrompt, command: CallModel) -> CallRoom:
-    look = partial(context.runtime.store.ledger_room, context.lease.claim)
-    rooms = await hold(context.runtime, context.lease, look)
-    return room_for_call(
-        rooms,
-        input_tokens=ready.tokens,
-        wanted_output=command.max_output_tokens,
-        price=context.runtime.prices.get(ready.full_model),
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Look:
+    """What one call wants of the tenant's ceilings."""
+
+    context: DriveContext
+    ready: ReadyPrompt
+    command: CallModel
+
+    @property
+    def unbounded(self) -> CallRoom:
+        return CallRoom(max_output_tokens=self.command.max_output_tokens, held=Spend())
+
+    @property
+    def _price(self) -> Price | None:
+        return self.context.runtime.prices.get(self.ready.full_model)
+
+    async def ask(self) -> Mapping[CeilingDimension, CeilingRoom]:
+        look = partial(self.context.runtime.store.ledger_room, self.context.lease.claim)
+        return await hold(self.context.runtime, self.context.lease, look)
+
+    def share(self, rooms: Mapping[CeilingDimension, CeilingRoom]) -> CallRoom:
+        return room_for_call(
+            {dimension: room.left for dimension, room in rooms.items()},
+            input_tokens=self.ready.tokens,
+            wanted_output=self.command.max_output_tokens,
+            price=self._price,
+        )
+
+    def should_wait(self, rooms: Mapping[CeilingDimension, CeilingRoom], room: CallRoom) -> bool:
+        return should_wait(
+            rooms,
+            room,
+            input_tokens=self.ready.tokens,
+            wanted_output=self.command.max_output_tokens,
+            price=self._price,
+        )
+
+
+def _is_held(rooms: Mapping[CeilingDimension, CeilingRoom], reached: CeilingReached) -> bool:
+    """Whether it is only in the way what is reserved for others."""
+    room = rooms.get(CeilingDimension(reached.dimension))
+    return room is not None and room.left < reached.requested <= room.unheld
+
+
+async def _wait(context: DriveContext, seconds: float) -> tuple[AnyEvent, ...]:
+    """What stopped the run meanwhile; nothing where the time just passed. Raises Drained."""
+    bounds = [bound for bound in context.bounds(None) if bound.seconds < seconds]
+    outcome = await context.abandonable.race(context.runtime.clock.sleep(seconds), bounds)
+    if not isinstance(outcome, CutOff):
+        return ()
+    if outcome.cut is Cut.DRAIN:
+        raise Drained
+    return (context.ended_by(outcome.cut, what="wait for the tenant's ceilings", step_seconds=None),)
 
 
 def _held(room: CallRoom) -> Spend | None:
