@@ -25,7 +25,8 @@ LEFT = """
     UNION ALL SELECT 'keys' FROM idempotency_keys UNION ALL SELECT 'sessions' FROM sessions
     UNION ALL SELECT 'items' FROM session_items UNION ALL SELECT 'artifacts' FROM artifacts
     UNION ALL SELECT 'approvals' FROM approvals UNION ALL SELECT 'changes' FROM approval_changes
-    UNION ALL SELECT 'deliveries' FROM webhook_deliveries UNION ALL SELECT scope FROM state_entries ORDER BY 1
+    UNION ALL SELECT 'deliveries' FROM webhook_deliveries UNION ALL SELECT 'holds' FROM ledger_holds
+    UNION ALL SELECT scope FROM state_entries ORDER BY 1
 """
 
 
