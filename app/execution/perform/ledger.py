@@ -142,9 +142,9 @@ class _Look:
 
 
 def _is_held(rooms: Mapping[CeilingDimension, CeilingRoom], reached: CeilingReached) -> bool:
-    """Whether it is only in the way what is reserved for others."""
+    """Whether it is only in the way what is reserved for others, also since the look at the room."""
     room = rooms.get(CeilingDimension(reached.dimension))
-    return room is not None and room.left < reached.requested <= room.unheld
+    return room is not None and reached.requested <= room.unheld
 
 
 async def _wait(context: DriveContext, seconds: float) -> tuple[AnyEvent, ...]:
