@@ -185,7 +185,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch_departure()
+        # Not yet: some loops send what was written only when they come round again.
+        self.loop.call_soon(self._watch_departure)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
