@@ -12,9 +12,11 @@ from app.api.negotiation import idempotency_key, wanted_wait
 from app.api.schemas.runs import view_run
 from app.api.strict_json import Document
 from app.auth import Scope
+from app.ports.feed import Subscription
+from app.ports.records import RunNow
 from app.service import runs
 from app.service.idempotency import IdempotencyKey
-from app.service.runs import RunNow, Submitted
+from app.service.runs import Submitted
 
 LOCATION: Final = {"Location": documents.header("The run's address")}
 WAITED: Final = {"Preference-Applied": documents.header("`wait=N`, where it was asked for")}
@@ -58,6 +60,23 @@ async def answer_run(
     record = run.record
     run = await runs.wait(deps.reading, record.tenant_id, record.run_id, seconds=seconds)
     await check_again(request, deps, scope)
+    return _write_waited(run, seconds, headers)
+
+
+async def answer_new(
+    request: Request, deps: ApiDeps, run: RunNow, *, headers: Mapping[str, str], heard: Subscription | None
+) -> Response:
+    """The same for a run that was just made. ``heard`` is a subscription to its end that is older than the run, so that
+    nobody has to look at it first; None where nobody waits."""
+    seconds = wanted_wait(request.headers, at_most=deps.config.max_wait_seconds)
+    if seconds is None or heard is None:
+        return write_run(run, status=202, headers=headers)
+    run = await runs.wait_for_news(deps.reading, heard, run, seconds=seconds)
+    await check_again(request, deps, Scope.RUNS_WRITE)
+    return _write_waited(run, seconds, headers)
+
+
+def _write_waited(run: RunNow, seconds: int, headers: Mapping[str, str]) -> Response:
     status = 200 if run.record.state.is_terminal else 202
     return write_run(run, status=status, headers={**headers, "Preference-Applied": f"wait={seconds}"})
 

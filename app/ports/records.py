@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from app.agents import USER_AUTHOR, Agent
+from app.agents import USER_AUTHOR, Agent, AgentVersion
 from app.conversation import Message, Usage
 from app.events import RunEvent, RunQueued, RunState
-from app.ids import AgentName, CallId, KeyId, RunId, SessionId, TenantId, WorkerId
+from app.ids import AgentName, ApprovalId, CallId, KeyId, RunId, SessionId, TenantId, WorkerId
 from app.policy import Outcome, ResolvedBudget, Spend
 from app.ports.desk import ClosedApproval, NewApproval
 from app.ports.tenancy import OnLedgerError, TenantRules
@@ -159,6 +159,25 @@ class Claim:
     recoveries: int
     lease_until: float
     root_run_id: RunId | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunNow:
+    """A run as its row tells it, and the open questions that a suspended one waits for, the oldest first."""
+
+    record: RunRecord
+    waiting_for: tuple[ApprovalId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdmissionFacts:
+    """What has to be known before a run is accepted: the store's time in epoch seconds, the tenant's rules, how many of
+    its runs are queued, and the agent's version; None where there is none."""
+
+    now: float
+    rules: TenantRules
+    queued: int
+    version: AgentVersion | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

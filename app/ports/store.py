@@ -12,6 +12,7 @@ from app.ports.desk import Approval, ApprovalTx, Swept
 from app.ports.erasure import ErasureTx
 from app.ports.ledger import UsageTx
 from app.ports.records import (
+    AdmissionFacts,
     Adopted,
     CancelWish,
     Claim,
@@ -21,6 +22,7 @@ from app.ports.records import (
     RememberedAnswer,
     Renewal,
     RunFilter,
+    RunNow,
     RunRecord,
     RunUpdate,
     Snapshot,
@@ -156,6 +158,11 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, UsageTx, ErasureTx, Protocol):
         """Newest first: those created before that instant, or at it with a smaller id."""
         ...
 
+    async def admission_facts(self, agent: str, version: int | None, *, max_queued: int) -> AdmissionFacts:
+        """That version of the agent, or the newest one, with what else bears on a new run. Queued runs are counted no
+        further than ``max_queued``, or the tenant's own limit."""
+        ...
+
     async def count_queued(self, *, up_to: int) -> int:
         """How many of the tenant's runs are queued, counted no further than ``up_to``."""
         ...
@@ -210,6 +217,21 @@ class TenantStore(Protocol):
         """A transaction that commits when the block ends well. ``actor``: whose changes those in it are, for the audit
         trail. No transaction is open across a model call, a tool call, a sleep or a stream (promise 10). Raises
         StoreUnavailable."""
+        ...
+
+    async def look(self, tenant_id: TenantId, run_id: RunId) -> RunNow | None:
+        """The run with its open questions, in one statement that is its own transaction; so are the next two. All
+        raise StoreUnavailable."""
+        ...
+
+    async def admission_facts(
+        self, tenant_id: TenantId, agent: str, version: int | None, *, max_queued: int
+    ) -> AdmissionFacts:
+        """As a transaction's."""
+        ...
+
+    async def insert_run(self, run: NewRun) -> RunRecord:
+        """As a transaction's: it is committed when this returns."""
         ...
 
 

@@ -11,7 +11,7 @@ from app.events import RunState
 from app.ids import CallId, RunId
 from app.policy import BudgetLimits, Outcome, ResolvedBudget, Scope, most_restrictive
 from app.ports.catalogue import Catalogue
-from app.ports.records import NewRun, RunRecord
+from app.ports.records import NewRun, RunNow, RunRecord
 from app.ports.store import TenantTx
 from app.run.reopen import unresolved
 from app.service import idempotency, runs
@@ -25,7 +25,7 @@ from app.service.admission import (
     refuse_unpriced,
 )
 from app.service.idempotency import IdempotencyKey
-from app.service.runs import Admission, RunNow, Submitted
+from app.service.runs import Admission, Submitted
 from app.service.teams import Team, everybody, find_pinned
 
 _RESUMABLE: Final = frozenset({"worker_lost", "tool_indeterminate"})

@@ -18,13 +18,13 @@ from app.auth import Principal
 from app.conversation import Message
 from app.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from app.events import RunState
-from app.ids import ApprovalId, RunId, TenantId, is_id
+from app.ids import RunId, TenantId, is_id
 from app.policy import BudgetLimits, Deadline, DeadlineConfig, Scope, most_restrictive
 from app.ports.catalogue import Catalogue
 from app.ports.clock import IdSource
 from app.ports.feed import Doorbell, Subscription
-from app.ports.records import CancelWish, NewRun, RunContextInput, RunFilter, RunRecord
-from app.ports.store import TenantTx
+from app.ports.records import AdmissionFacts, CancelWish, NewRun, RunContextInput, RunFilter, RunNow, RunRecord
+from app.ports.store import TenantStore, TenantTx
 from app.ports.tenancy import TenantRules
 from app.service import idempotency, sessions
 from app.service.admission import (
@@ -102,14 +102,6 @@ class RunRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunNow:
-    """A run as its row tells it, and the open questions that a suspended one waits for, the oldest first."""
-
-    record: RunRecord
-    waiting_for: tuple[ApprovalId, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
     """An accepted run. ``replayed``: the idempotency key had led to it before. ``interrupted`` are the runs that are
     asked to end for it."""
@@ -139,13 +131,17 @@ async def submit(
     if key is not None and (earlier := await idempotency.find_earlier(tx, key)) is not None:
         return Submitted(run=await look(tx, earlier), replayed=True)
     session = None if request.session_id is None else await sessions.lock_for_run(tx, request.session_id)
-    version = await _find_agent(tx, request.agent)
+    name, number = _read_reference(request.agent)
+    facts = await tx.admission_facts(name, number, max_queued=admission.rules.max_queued_runs)
+    version = _check_agent(facts.version)
     if session is not None:
         sessions.check_match(session, agent=version.agent.name, user=request.user)
     team = await find_team(tx, version.agent, unknown="unknown_agent", pointer=_point_to_agent)
-    admission = admission.under(await tx.rules())
-    new = await _fix(tx, principal, request, version, team, admission)
-    await refuse_if_queue_is_full(tx, admission.max_queued_runs)
+    admission = admission.under(facts.rules)
+    wish = _Wish(tenant_id=tx.tenant_id, run_id=new_run_id(admission), principal=principal, request=request)
+    new = _fix(wish, facts, version, team, admission)
+    if facts.queued >= admission.max_queued_runs:
+        await refuse_if_queue_is_full(tx, admission.max_queued_runs)
     interrupted: tuple[RunId, ...] = ()
     if session is not None:
         interrupted = await sessions.take_place(tx, principal, session, request.on_session_busy)
@@ -157,11 +153,53 @@ async def submit(
     return Submitted(run=RunNow(record=run), replayed=False, interrupted=interrupted)
 
 
-async def _fix(
-    tx: TenantTx, principal: Principal, request: RunRequest, version: AgentVersion, team: Team, admission: Admission
-) -> NewRun:
+def new_run_id(admission: Admission) -> RunId:
+    """The id of a run that may be submitted."""
+    return RunId(admission.ids.new("run"))
+
+
+async def submit_alone(
+    store: TenantStore,
+    tenant_id: TenantId,
+    principal: Principal,
+    request: RunRequest,
+    *,
+    admission: Admission,
+    run_id: RunId,
+) -> Submitted:
+    """``submit`` of a run outside of any session and without an idempotency key: nothing has to hold together, so it is
+    one question and one insertion, each a transaction of its own. It is committed when this returns."""
+    if request.session_id is not None:
+        raise ValueError("a run of a session is submitted in a transaction")
+    name, number = _read_reference(request.agent)
+    facts = await store.admission_facts(tenant_id, name, number, max_queued=admission.rules.max_queued_runs)
+    version = _check_agent(facts.version)
+    team = Team(whole=version.agent)
+    admission = admission.under(facts.rules)
+    if version.agent.sub_agents:
+        async with store.begin(tenant_id) as tx:
+            team = await find_team(tx, version.agent, unknown="unknown_agent", pointer=_point_to_agent)
+    wish = _Wish(tenant_id=tenant_id, run_id=run_id, principal=principal, request=request)
+    new = _fix(wish, facts, version, team, admission)
+    if facts.queued >= admission.max_queued_runs:
+        async with store.begin(tenant_id) as tx:
+            await refuse_if_queue_is_full(tx, admission.max_queued_runs)
+    return Submitted(run=RunNow(record=await store.insert_run(new)), replayed=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wish:
+    """Who wants which run."""
+
+    tenant_id: TenantId
+    run_id: RunId
+    principal: Principal
+    request: RunRequest
+
+
+def _fix(wish: _Wish, facts: AdmissionFacts, version: AgentVersion, team: Team, admission: Admission) -> NewRun:
     """The run as it will be, outside of any session."""
-    agent = version.agent
+    agent, request = version.agent, wish.request
     refuse_ungranted_tools(team.whole, admission.terms, pointer="/agent")
     models = find_models(team.whole, admission.catalogue, pointer="/agent")
     budget = most_restrictive(
@@ -178,20 +216,20 @@ async def _fix(
     pointer = "/deterministic" if request.deterministic else "/agent"
     refuse_indeterminate(team, admission.catalogue, is_asked=request.deterministic, pointer=pointer)
     return NewRun(
-        run_id=RunId(admission.ids.new("run")),
-        tenant_id=tx.tenant_id,
+        run_id=wish.run_id,
+        tenant_id=wish.tenant_id,
         agent=agent,
         agent_version=version.version,
         team=team.pinned,
         input=request.input,
         context=request.context,
         user=request.user,
-        subject=principal.subject,
+        subject=wish.principal.subject,
         # Of a route the router takes its choice when the run starts.
         model=models[0] if agent.task_class is None else None,
         output_schema=agent.output_schema if request.output_schema is None else request.output_schema,
         deterministic=agent.deterministic or request.deterministic,
-        deadline_at=_fix_deadline(request, agent, admission.rules, now=await tx.now()),
+        deadline_at=_fix_deadline(request, agent, admission.rules, now=facts.now),
         budget=budget,
         max_llm_calls=min(agent.max_llm_calls, request.max_llm_calls or agent.max_llm_calls),
         priority=request.priority,
@@ -276,19 +314,33 @@ async def _refuse_unless_over(tx: TenantTx, run: RunRecord) -> None:
         following = None if resumed_by is None else await tx.get_run(resumed_by)
 
 
+async def look_alone(store: TenantStore, tenant_id: TenantId, run_id: str) -> RunNow:
+    """``look`` in one statement, outside of any transaction."""
+    run = await store.look(tenant_id, RunId(run_id)) if is_id("run", run_id) else None
+    if run is None:
+        raise NotFound("there is no such run")
+    return run
+
+
 async def wait(reading: Reading, tenant_id: TenantId, run_id: RunId, *, seconds: float) -> RunNow:
     """The run as soon as it has ended or waits for an approval, and at the latest after so many seconds."""
-    until = reading.clock.monotonic() + seconds
     subscription = reading.feed.subscribe(run_id)
     try:
-        while True:
-            async with reading.store.begin(tenant_id) as tx:
-                run = await look(tx, run_id)
-            if _is_at_rest(run.record.state) or reading.drain.is_draining or reading.clock.monotonic() >= until:
-                return run
-            await _hear_doorbell(reading, subscription, until=until)
+        run = await look_alone(reading.store, tenant_id, run_id)
+        return await wait_for_news(reading, subscription, run, seconds=seconds)
     finally:
         subscription.close()
+
+
+async def wait_for_news(reading: Reading, subscription: Subscription, run: RunNow, *, seconds: float) -> RunNow:
+    """The same for a run as it is known to the caller, whose ``subscription`` is older than that: nothing falls between
+    the two."""
+    tenant_id, run_id = run.record.tenant_id, run.record.run_id
+    until = reading.clock.monotonic() + seconds
+    while not (_is_at_rest(run.record.state) or reading.drain.is_draining or reading.clock.monotonic() >= until):
+        await _hear_doorbell(reading, subscription, until=until)
+        run = await look_alone(reading.store, tenant_id, run_id)
+    return run
 
 
 async def _hear_doorbell(reading: Reading, subscription: Subscription, *, until: float) -> None:
@@ -305,9 +357,14 @@ def _is_at_rest(state: RunState) -> bool:
     return state.is_terminal or state is RunState.SUSPENDED
 
 
-async def _find_agent(tx: TenantTx, reference: str) -> AgentVersion:
+def _read_reference(reference: str) -> tuple[str, int | None]:
+    """An agent's name, and the version where one is meant."""
     match = _AGENT_REFERENCE.fullmatch(reference)
-    version = await tx.get_agent(match[1], int(match[2]) if match[2] else None) if match else None
+    # No agent is called nothing.
+    return (match[1], int(match[2]) if match[2] else None) if match else ("", None)
+
+
+def _check_agent(version: AgentVersion | None) -> AgentVersion:
     if version is None:
         problem = FieldProblem(pointer="/agent", detail="there is no such agent or version")
         raise InvalidRequest("the agent is not known", code="unknown_agent", problems=[problem])

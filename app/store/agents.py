@@ -52,17 +52,17 @@ class AgentTables(TenantTransaction):
 
     async def get_agent(self, name: str, version: int | None = None) -> AgentVersion | None:
         rows = await self._fetch(_GET, self.tenant_id, name, version)
-        return _to_version(rows[0]) if rows else None
+        return to_version(rows[0]) if rows else None
 
     async def list_agents(self, *, limit: int, after: str | None) -> Sequence[AgentVersion]:
         """Retired ones are left out."""
-        return [_to_version(row) for row in await self._fetch(_LIST, self.tenant_id, after or "", limit)]
+        return [to_version(row) for row in await self._fetch(_LIST, self.tenant_id, after or "", limit)]
 
     async def retire_agent(self, name: str) -> bool:
         return bool(await self._fetch(_RETIRE, self.tenant_id, name))
 
 
-def _to_version(row: asyncpg.Record) -> AgentVersion:
+def to_version(row: asyncpg.Record) -> AgentVersion:
     return AgentVersion(
         agent=load_agent(row["definition"]),
         version=row["version"],

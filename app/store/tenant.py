@@ -7,11 +7,22 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
+import asyncpg
+
 from app.events import RunEvent
-from app.ids import RunId, TenantId
-from app.ports.records import CancelWish, NewRun, RememberedAnswer, RunFilter, RunRecord, StoredEventRow
+from app.ids import ApprovalId, RunId, TenantId
+from app.ports.records import (
+    AdmissionFacts,
+    CancelWish,
+    NewRun,
+    RememberedAnswer,
+    RunFilter,
+    RunNow,
+    RunRecord,
+    StoredEventRow,
+)
 from app.ports.tenancy import TenantRules
-from app.store.agents import AgentTables
+from app.store.agents import AgentTables, to_version
 from app.store.approvals import CLOSE_QUESTIONS, ApprovalTables
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
@@ -28,6 +39,8 @@ _SUBMIT: Final = (
     "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
     " $20, $21, $22, $23, $24, $25)"
 )
+_FACTS: Final = "SELECT * FROM admission_facts($1, $2, $3, $4)"
+_LOOK: Final = "SELECT (l.run).*, l.pending FROM look_at_run($1, $2) l"
 _FIND_RESUMED: Final = """
     SELECT resumed_by AS run_id FROM runs WHERE tenant_id = $1 AND run_id = $2 AND resumed_by IS NOT NULL
 """
@@ -118,6 +131,19 @@ class PostgresTenantStore:
         async with self._database.enter_tenant(tenant_id, actor=actor) as driver:
             yield PostgresTenantTx(driver, tenant_id)
 
+    async def look(self, tenant_id: TenantId, run_id: RunId) -> RunNow | None:
+        rows = await self._database.fetch(_LOOK, tenant_id, run_id)
+        return _to_run_now(rows[0]) if rows else None
+
+    async def admission_facts(
+        self, tenant_id: TenantId, agent: str, version: int | None, *, max_queued: int
+    ) -> AdmissionFacts:
+        [row] = await self._database.fetch(_FACTS, tenant_id, agent, version, max_queued)
+        return _to_facts(row)
+
+    async def insert_run(self, run: NewRun) -> RunRecord:
+        return _inserted(run, await self._database.fetch(_SUBMIT, *_submission(run)))
+
 
 class PostgresTenantTx(
     AgentTables, SessionTables, ArtifactTables, ApprovalTables, WebhookTables, ErasureTables, UsageTables
@@ -133,14 +159,9 @@ class PostgresTenantTx(
         """Raises ValueError for a run without an agent's version, of another tenant or of an unknown session, for one
         that goes on from an unknown run or from one that was gone on from already, and for one below another run: that
         is adopted."""
-        if run.agent_version is None or run.tenant_id != self.tenant_id:
-            raise ValueError("a stored run names its agent's version, and its own tenant")
-        if run.parent_run_id is not None:
-            raise ValueError("a run below another one is adopted by whoever drives that")
-        rows = await self._fetch(_SUBMIT, self.tenant_id, *new_run_columns(run), *new_root_columns(run))
-        if not rows:
-            raise ValueError(f"there is no session {run.session_id}, or no run {run.resumes} to go on from (any more)")
-        return to_run_record(rows[0])
+        if run.tenant_id != self.tenant_id:
+            raise ValueError("a run is of its own tenant")
+        return _inserted(run, await self._fetch(_SUBMIT, *_submission(run)))
 
     async def get_run(self, run_id: RunId) -> RunRecord | None:
         rows = await self._fetch(_GET_RUN, self.tenant_id, run_id)
@@ -151,6 +172,10 @@ class PostgresTenantTx(
     ) -> Sequence[RunRecord]:
         statement, arguments = _list_statement(self.tenant_id, where, limit=limit, before=before)
         return [to_run_record(row) for row in await self._fetch(statement, *arguments)]
+
+    async def admission_facts(self, agent: str, version: int | None, *, max_queued: int) -> AdmissionFacts:
+        [row] = await self._fetch(_FACTS, self.tenant_id, agent, version, max_queued)
+        return _to_facts(row)
 
     async def count_queued(self, *, up_to: int) -> int:
         """Looks at no more rows than ``up_to``."""
@@ -186,9 +211,8 @@ class PostgresTenantTx(
         return to_logs(await self._fetch(_LOGS, self.tenant_id, run_id))
 
     async def rules(self) -> TenantRules:
-        """The defaults where the tenant has no row, which is so in tests only."""
         [row] = await self._fetch(_RULES, self.tenant_id)
-        return TenantRules() if row["rules"] is None else load_rules(row["rules"])
+        return _to_rules(row["rules"])
 
     async def queue_wait_seconds(self) -> int:
         """After how many seconds a place in the tenant's queue is likely to come free, from 1 to 3600: what lay lately
@@ -207,6 +231,39 @@ class PostgresTenantTx(
 
     async def settle_key(self, *, route: str, subject: str, key: str, run_id: RunId) -> None:
         await self._fetch(_SETTLE_KEY, self.tenant_id, _digest(route, subject, key), run_id)
+
+
+def _submission(run: NewRun) -> tuple[Any, ...]:
+    """What submit_run is told."""
+    if run.agent_version is None:
+        raise ValueError("a stored run names its agent's version")
+    if run.parent_run_id is not None:
+        raise ValueError("a run below another one is adopted by whoever drives that")
+    return (run.tenant_id, *new_run_columns(run), *new_root_columns(run))
+
+
+def _inserted(run: NewRun, rows: Sequence[asyncpg.Record]) -> RunRecord:
+    if not rows:
+        raise ValueError(f"there is no session {run.session_id}, or no run {run.resumes} to go on from (any more)")
+    return to_run_record(rows[0])
+
+
+def _to_facts(row: asyncpg.Record) -> AdmissionFacts:
+    return AdmissionFacts(
+        now=row["now"],
+        rules=_to_rules(row["rules"]),
+        queued=row["queued"],
+        version=None if row["version"] is None else to_version(row),
+    )
+
+
+def _to_rules(text: str | None) -> TenantRules:
+    """The defaults where the tenant has no row, which is so in tests only."""
+    return TenantRules() if text is None else load_rules(text)
+
+
+def _to_run_now(row: asyncpg.Record) -> RunNow:
+    return RunNow(record=to_run_record(row), waiting_for=tuple(map(ApprovalId, row["pending"] or ())))
 
 
 def _digest(route: str, subject: str, key: str) -> str:

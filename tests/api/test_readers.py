@@ -25,6 +25,7 @@ from tests.api.harness import (
     serve,
     with_key,
 )
+from tests.wrapped_store import WrappedStore
 
 
 @pytest.fixture
@@ -141,18 +142,18 @@ async def test_a_server_that_is_told_to_stop_lets_its_streams_go_by_itself(servi
     assert service.deps.drain.is_draining
 
 
-class StoreThatGoesAway:
+class StoreThatGoesAway(WrappedStore):
     """The real store, until it is told to be away."""
 
     def __init__(self, store: TenantStore) -> None:
-        self._store = store
+        super().__init__(store)
         self.is_away = False
 
     @asynccontextmanager
     async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:
         if self.is_away:
             raise StoreUnavailable("the tests took it away")
-        async with self._store.begin(tenant_id, actor=actor) as tx:
+        async with self.store.begin(tenant_id, actor=actor) as tx:
             yield tx
 
 

@@ -26,6 +26,7 @@ from app.store.work import PostgresWorkStore
 from app.testing import FakeClock
 from tests.conftest import DatabaseUrls
 from tests.store.support import new_run, query, submit, terminated, update, warned
+from tests.wrapped_store import WrappedStore
 
 POLL_SECONDS = 100.0
 PING_SECONDS = 10_000
@@ -85,13 +86,13 @@ async def family(empty_database: Database, tenant_id: TenantId) -> Family:
     return Family(reading=reading, feed=feed, clock=clock, work=work, root=root, parent=parent, child=adopted.claim)
 
 
-@dataclass
-class MeddledStore:
+class MeddledStore(WrappedStore):
     """The store, and something that happens right behind the first transaction."""
 
-    store: TenantStore
-    meddle: Callable[[], Awaitable[None]]
-    was_used: bool = False
+    def __init__(self, store: TenantStore, meddle: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self.meddle = meddle
+        self.was_used = False
 
     @contextlib.asynccontextmanager
     async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:

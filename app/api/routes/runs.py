@@ -10,19 +10,37 @@ from starlette.responses import JSONResponse, Response
 from app.api import documents
 from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import ApiDeps, Caller, Deps, RunsReader, RunsWriter, keeps_scope
-from app.api.negotiation import bad_parameter, instant_of, limit_of, one_value, read_query, wants_event_stream
-from app.api.run_answers import LOCATION, REPLAYED, WAITED, announce, answer_run, read_key, show_run, write_run
+from app.api.negotiation import (
+    bad_parameter,
+    instant_of,
+    limit_of,
+    one_value,
+    read_query,
+    wanted_wait,
+    wants_event_stream,
+)
+from app.api.run_answers import (
+    LOCATION,
+    REPLAYED,
+    WAITED,
+    announce,
+    answer_new,
+    answer_run,
+    read_key,
+    show_run,
+    write_run,
+)
 from app.api.schemas.common import MAX_METADATA_PAIRS, page
 from app.api.schemas.runs import CancelRun, RunPage, RunView, SubmitRun
 from app.api.sse import EventStream
 from app.auth import Scope
 from app.events import RunState
 from app.ids import RunId, SessionId
-from app.ports.records import RunFilter
+from app.ports.records import RunFilter, RunNow
 from app.service import runs
 from app.service.cursors import Listing
 from app.service.follow import follow
-from app.service.runs import RunNow
+from app.service.runs import RunRequest
 from app.service.schemas import check_output_schema
 from app.service.subjects import settle_user
 
@@ -88,13 +106,13 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     if wanted.output_schema is not None:
         await check_output_schema(wanted.output_schema)
     key = read_key(request, caller, document, route="POST /runs")
+    if key is None and wanted.session_id is None:
+        return await _submit_alone(request, deps, caller, wanted)
     async with deps.store.begin(caller.tenant_id) as tx:
         submitted = await runs.submit(tx, caller.principal, wanted, admission=deps.admission, key=key)
     headers = announce(deps, submitted)
-    run_id = submitted.run.record.run_id
     if wants_event_stream(request.headers):
-        headers["Content-Location"] = f"/runs/{run_id}/events"
-        return _stream(request, deps, caller, run_id, headers)
+        return _stream(request, deps, caller, submitted.run.record.run_id, headers)
     return await answer_run(request, deps, submitted.run, scope=Scope.RUNS_WRITE, headers=headers, at_once=202)
 
 
@@ -154,8 +172,7 @@ async def list_runs(request: Request, deps: Deps, caller: RunsReader) -> Respons
 )
 async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader) -> Response:
     read_query(request)
-    async with deps.store.begin(caller.tenant_id) as tx:
-        run = await runs.look(tx, run_id)
+    run = await runs.look_alone(deps.store, caller.tenant_id, run_id)
     return await answer_run(request, deps, run, scope=Scope.RUNS_READ, headers={}, at_once=200)
 
 
@@ -210,7 +227,28 @@ async def cancel_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
     return write_run(now, status=202)
 
 
+async def _submit_alone(request: Request, deps: ApiDeps, caller: Caller, wanted: RunRequest) -> Response:
+    """A run that nothing else has to be committed with. Who waits for it listens before it is there, and needs no look
+    at what was just made."""
+    admission = deps.admission
+    run_id = runs.new_run_id(admission)
+    waits = wanted_wait(request.headers, at_most=deps.config.max_wait_seconds) is not None
+    heard = deps.feed.subscribe(run_id) if waits else None
+    try:
+        submitted = await runs.submit_alone(
+            deps.store, caller.tenant_id, caller.principal, wanted, admission=admission, run_id=run_id
+        )
+        headers = announce(deps, submitted)
+        if wants_event_stream(request.headers):
+            return _stream(request, deps, caller, run_id, headers)
+        return await answer_new(request, deps, submitted.run, headers=headers, heard=heard)
+    finally:
+        if heard is not None:
+            heard.close()
+
+
 def _stream(request: Request, deps: ApiDeps, caller: Caller, run_id: RunId, headers: dict[str, str]) -> Response:
+    headers["Content-Location"] = f"/runs/{run_id}/events"
     still_allowed = keeps_scope(request, deps, Scope.RUNS_WRITE)
     frames = follow(deps.reading, caller.tenant_id, run_id, after=0, still_allowed=still_allowed)
     return EventStream(run_id, frames, deps=deps, headers=headers)

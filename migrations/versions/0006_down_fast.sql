@@ -1,0 +1,1 @@
+DROP FUNCTION look_at_run, admission_facts;
