@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import asyncpg
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import event, exc, text
+from sqlalchemy import exc, text
 from sqlalchemy.connectors.asyncio import AsyncAdapt_Error
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from app.errors import ConfigurationError, StoreUnavailable
 from app.ids import TenantId
+from app.store.pool import Pool, discard
 from app.store.types import escape_text
 
 _TENANT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -44,27 +44,32 @@ class Database:
     """A pool of connections as one role. Belongs to the event loop that first uses it."""
 
     def __init__(self, config: DatabaseConfig) -> None:
-        self._engine = _create_engine(config)
+        url = to_driver_url(config.url)
+        arguments = connect_arguments(config)
 
-    @property
-    def engine(self) -> AsyncEngine:
-        return self._engine
+        async def connect() -> asyncpg.Connection:
+            # The driver reads the URL itself: it knows sockets, several hosts and sslmode as libpq does.
+            return await asyncpg.connect(url, **arguments)
+
+        self.pool: Final = Pool(connect, size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
+        # Of connections of its own, for what is asked rarely.
+        self.engine: Final = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
 
     async def fetch(self, statement: str, *arguments: Any) -> Sequence[asyncpg.Record]:
         """One statement, one transaction, one round trip. Raises StoreUnavailable."""
         with store_errors():
-            borrowed = await self._engine.raw_connection()
+            driver = await self.pool.take()
             try:
-                rows: Sequence[asyncpg.Record] = await _driver_of(borrowed).fetch(statement, *arguments)
+                rows: Sequence[asyncpg.Record] = await driver.fetch(statement, *arguments)
             except asyncpg.PostgresError:
                 # The server has answered, so the connection is in step (or closed, which the pool sees).
                 raise
             except BaseException:
                 # Cancelled or timed out: the answer may still come, and must not meet the next question.
-                await greenlet_spawn(borrowed.invalidate)
+                await discard(driver)
                 raise
             finally:
-                borrowed.close()
+                self.pool.give_back(driver)
             return rows
 
     @contextlib.asynccontextmanager
@@ -78,9 +83,8 @@ class Database:
         if not _TENANT_ID.fullmatch(tenant_id):
             raise ValueError(f"{tenant_id!r} is no tenant's id")
         with store_errors():
-            borrowed = await self._engine.raw_connection()
+            driver = await self.pool.take()
         try:
-            driver = _driver_of(borrowed)
             with store_errors():
                 # One round trip, which parameters would make two: that is why the id is checked above.
                 await driver.execute(f"BEGIN; SET LOCAL app.tenant_id = '{tenant_id}'{_name_actor(actor)}")
@@ -91,20 +95,21 @@ class Database:
                 # A statement failed and somebody went on regardless: the server undid everything.
                 raise StoreUnavailable("the transaction was undone")
         except BaseException as error:
-            await _roll_back(borrowed, after=error)
+            await _roll_back(driver, after=error)
             raise
         finally:
-            borrowed.close()
+            self.pool.give_back(driver)
 
     @contextlib.asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
-        """SQLAlchemy's transaction, over no tenant, for what is asked rarely. Raises StoreUnavailable.
+        """SQLAlchemy's transaction, over no tenant and outside of the pool, for what is asked rarely. Raises
+        StoreUnavailable.
 
         Of what the block itself raises only the driver's errors are translated: a TimeoutError there may be its own.
         """
         async with contextlib.AsyncExitStack() as stack:
             with store_errors():
-                connection = await stack.enter_async_context(self._engine.connect())
+                connection = await stack.enter_async_context(self.engine.connect())
                 transaction = await stack.enter_async_context(connection.begin())
             try:
                 yield connection
@@ -115,13 +120,8 @@ class Database:
                 await transaction.commit()
 
     async def close(self) -> None:
-        await self._engine.dispose()
-
-
-def _driver_of(borrowed: PoolProxiedConnection) -> asyncpg.Connection:
-    # SQLAlchemy's own execution costs several times what the driver's does, so only its pool is in the way of calls
-    # that every run makes.
-    return borrowed.driver_connection
+        await self.pool.close()
+        await self.engine.dispose()
 
 
 def _name_actor(actor: str | None) -> str:
@@ -132,13 +132,13 @@ def _name_actor(actor: str | None) -> str:
     return f"; SELECT set_config('app.actor', convert_from(decode('{name}', 'hex'), 'UTF8'), true)"
 
 
-async def _roll_back(borrowed: PoolProxiedConnection, *, after: BaseException) -> None:
+async def _roll_back(driver: asyncpg.Connection, *, after: BaseException) -> None:
     """Leaves the connection clean, or gives it up: where the server may be away or an answer is due, it isn't asked."""
     if isinstance(after, Exception) and not isinstance(after, StoreUnavailable):
         with contextlib.suppress(*DRIVER_ERRORS):
-            await _driver_of(borrowed).execute("ROLLBACK")
+            await driver.execute("ROLLBACK")
             return
-    await greenlet_spawn(borrowed.invalidate)
+    await discard(driver)
 
 
 def connect_arguments(config: DatabaseConfig) -> dict[str, Any]:
@@ -161,34 +161,6 @@ def to_driver_url(url: str) -> str:
     if not separator or scheme.partition("+")[0] not in {"postgresql", "postgres"}:
         raise ConfigurationError("a database URL begins with postgresql://", code="database_url_invalid")
     return f"postgresql://{rest}"
-
-
-def _create_engine(config: DatabaseConfig) -> AsyncEngine:
-    url = to_driver_url(config.url)
-    arguments = connect_arguments(config)
-
-    async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(url, **arguments)
-
-    engine = create_async_engine(
-        "postgresql+asyncpg://",
-        # The driver reads the URL itself: it knows sockets, several hosts and sslmode as libpq does.
-        async_creator=connect,
-        pool_size=config.pool_size,
-        max_overflow=0,
-        pool_timeout=config.pool_timeout_seconds,
-        # The connection used last is the one whose caches are warm.
-        pool_use_lifo=True,
-    )
-    event.listen(engine.sync_engine, "checkout", _refuse_closed_connection)
-    return engine
-
-
-def _refuse_closed_connection(dbapi_connection: Any, entry: ConnectionPoolEntry, proxy: Any) -> None:
-    # What a ping would find out, without its round trip: the pool makes a new connection, and replaces the others that
-    # are as old, which died with the same server.
-    if dbapi_connection.driver_connection.is_closed():
-        raise exc.InvalidatePoolError
 
 
 # SQLSTATE classes and codes (appendix A of the manual): connection lost, resources, being shut down, locks, failover.
@@ -246,8 +218,7 @@ def _tells_of_absence(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InterfaceError):
         return "closed" in str(error) or "connection" in str(error)
     # PendingRollback: the connection was lost earlier in this transaction, and somebody went on regardless.
-    pool = (exc.TimeoutError, exc.InvalidatePoolError, exc.PendingRollbackError)
-    return isinstance(error, (OSError, TimeoutError, asyncpg.InternalClientError, *pool))
+    return isinstance(error, (OSError, TimeoutError, asyncpg.InternalClientError, exc.PendingRollbackError))
 
 
 async def check_role(database: Database, *, allow_owner: bool = False) -> None:

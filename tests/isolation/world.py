@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import asyncpg
 import httpx
-from sqlalchemy import event
 
 from app.api import ApiConfig, ApiDeps, create_app
 from app.auth.attempts import AttemptRules, Attempts
@@ -67,7 +66,8 @@ class Recorder:
 
     def __init__(self, database: Database) -> None:
         self._heard: list[str] | None = None
-        event.listen(database.engine.sync_engine, "connect", self._listen_to)
+        self._connect = database.pool.connect
+        database.pool.connect = self._connect_and_listen
 
     @asynccontextmanager
     async def record(self) -> AsyncIterator[list[str]]:
@@ -78,8 +78,10 @@ class Recorder:
         await asyncio.sleep(0)
         self._heard = None
 
-    def _listen_to(self, dbapi_connection: Any, _: Any) -> None:
-        dbapi_connection.driver_connection.add_query_logger(self._hear)
+    async def _connect_and_listen(self) -> asyncpg.Connection:
+        connection = await self._connect()
+        connection.add_query_logger(self._hear)
+        return connection
 
     def _hear(self, logged: asyncpg.connection.LoggedQuery) -> None:
         if self._heard is not None:

@@ -66,7 +66,7 @@ async def test_no_password_is_in_a_configs_repr(shared_urls: DatabaseUrls) -> No
 
 
 async def test_a_pool_that_stays_empty_is_unavailable(single: Database) -> None:
-    async with single.begin():
+    async with single.enter_tenant(TENANT):
         with pytest.raises(StoreUnavailable):
             await single.fetch("SELECT 1")
     await single.close()
