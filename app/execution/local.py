@@ -22,6 +22,9 @@ class _NoNews:
         await asyncio.sleep(timeout_seconds)
         return ()
 
+    def wake(self) -> None:
+        """Nobody waits."""
+
     def close(self) -> None:
         """There is nothing to end."""
 
@@ -30,6 +33,9 @@ class SilentFeed:
     """Nobody listens: not streaming means just that."""
 
     def subscribe(self, run_id: RunId) -> Subscription:
+        return _NoNews()
+
+    def subscribe_end(self, run_id: RunId) -> Subscription:
         return _NoNews()
 
     def announce_stored(self, run_id: RunId) -> None: ...

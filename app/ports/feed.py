@@ -43,6 +43,10 @@ class Subscription(Protocol):
         """Waits for news, at most so long; empty when there was none. Doorbells that wait are one."""
         ...
 
+    def wake(self) -> None:
+        """Ends a wait for news early."""
+        ...
+
     @property
     def overflowed(self) -> bool:
         """The reader was slower than its buffer is long: deltas were lost, and it should be dropped."""
@@ -55,6 +59,10 @@ class Feed(Protocol):
     """Publishing never waits and never raises."""
 
     def subscribe(self, run_id: RunId) -> Subscription: ...
+
+    def subscribe_end(self, run_id: RunId) -> Subscription:
+        """Doorbells of ``announce_ended`` alone, here and elsewhere: no step on the way wakes who waits for the end."""
+        ...
 
     def announce_stored(self, run_id: RunId) -> None:
         """Events of this run were committed."""

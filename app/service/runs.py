@@ -22,7 +22,7 @@ from app.ids import RunId, TenantId, is_id
 from app.policy import BudgetLimits, Deadline, DeadlineConfig, Scope, most_restrictive
 from app.ports.catalogue import Catalogue
 from app.ports.clock import IdSource
-from app.ports.feed import Doorbell, Subscription
+from app.ports.feed import Subscription
 from app.ports.records import AdmissionFacts, CancelWish, NewRun, RunContextInput, RunFilter, RunNow, RunRecord
 from app.ports.store import TenantStore, TenantTx
 from app.ports.tenancy import TenantRules
@@ -324,7 +324,7 @@ async def look_alone(store: TenantStore, tenant_id: TenantId, run_id: str) -> Ru
 
 async def wait(reading: Reading, tenant_id: TenantId, run_id: RunId, *, seconds: float) -> RunNow:
     """The run as soon as it has ended or waits for an approval, and at the latest after so many seconds."""
-    subscription = reading.feed.subscribe(run_id)
+    subscription = reading.feed.subscribe_end(run_id)
     try:
         run = await look_alone(reading.store, tenant_id, run_id)
         return await wait_for_news(reading, subscription, run, seconds=seconds)
@@ -333,8 +333,8 @@ async def wait(reading: Reading, tenant_id: TenantId, run_id: RunId, *, seconds:
 
 
 async def wait_for_news(reading: Reading, subscription: Subscription, run: RunNow, *, seconds: float) -> RunNow:
-    """The same for a run as it is known to the caller, whose ``subscription`` is older than that: nothing falls between
-    the two."""
+    """The same for a run as it is known to the caller, whose ``subscription`` to its end is older than that: nothing
+    falls between the two."""
     tenant_id, run_id = run.record.tenant_id, run.record.run_id
     until = reading.clock.monotonic() + seconds
     while not (_is_at_rest(run.record.state) or reading.drain.is_draining or reading.clock.monotonic() >= until):
@@ -347,9 +347,8 @@ async def _hear_doorbell(reading: Reading, subscription: Subscription, *, until:
     """Returns when the run may be at rest: at such a doorbell, after the slow poll's time, or when time is up."""
     look_at = min(until, reading.clock.monotonic() + reading.poll_seconds)
     while not reading.drain.is_draining and (left := look_at - reading.clock.monotonic()) > 0:
-        news = await next_news(subscription, reading.drain, left)
-        # Neither a delta nor a step on the way is a reason to ask the database again.
-        if any(isinstance(signal, Doorbell) and signal.may_have_ended for signal in news):
+        # Only ends are heard of: no delta and no step on the way is a reason to ask the database again.
+        if await next_news(subscription, reading.drain, left):
             return
 
 

@@ -36,6 +36,9 @@ class LocalSubscription:
         self._waiting = None
         return taken
 
+    def wake(self) -> None:
+        self._arrived.set()
+
     @property
     def overflowed(self) -> bool:
         return self._overflowed
@@ -112,6 +115,7 @@ class LocalFeed:
     def __init__(self, *, buffer_signals: int = 1024) -> None:
         self._buffer_signals = buffer_signals
         self._readers: dict[RunId, set[LocalSubscription]] = {}
+        self._end_readers: dict[RunId, set[LocalSubscription]] = {}
         self._approval_readers: dict[TenantId, set[LocalSubscription]] = {}
         self._texts: dict[RunId, AnswerText] = {}
         self._drives: dict[RunId, _Drives] = {}
@@ -131,22 +135,30 @@ class LocalFeed:
         _leave(self._readers, run_id, reader)
         self._tidy(run_id)
 
+    def subscribe_end(self, run_id: RunId) -> LocalSubscription:
+        return self._join(self._end_readers, run_id)
+
     def subscribe_approvals(self, tenant_id: TenantId) -> LocalSubscription:
-        leave = partial(_leave, self._approval_readers, tenant_id)
-        reader = LocalSubscription(leave, limit=self._buffer_signals)
-        self._approval_readers.setdefault(tenant_id, set()).add(reader)
+        return self._join(self._approval_readers, tenant_id)
+
+    def _join(self, of: dict[K, set[LocalSubscription]], key: K) -> LocalSubscription:
+        reader = LocalSubscription(partial(_leave, of, key), limit=self._buffer_signals)
+        of.setdefault(key, set()).add(reader)
         return reader
 
     @property
     def readers(self) -> int:
         """How many subscriptions are open."""
-        return sum(len(readers) for of in (self._readers, self._approval_readers) for readers in of.values())
+        of_all = (self._readers, self._end_readers, self._approval_readers)
+        return sum(len(readers) for of in of_all for readers in of.values())
 
     def announce_stored(self, run_id: RunId) -> None:
         self._ring(run_id, _STORED)
 
     def announce_ended(self, run_id: RunId) -> None:
         self._ring(run_id, _ENDED)
+        for reader in self._end_readers.get(run_id, ()):
+            reader.ring(_ENDED)
 
     def _ring(self, run_id: RunId, doorbell: Doorbell) -> None:
         for reader in self._readers.get(run_id, ()):
@@ -238,8 +250,9 @@ class LocalFeed:
 
     def ring_everyone(self) -> None:
         """Something may have been missed: all look for themselves."""
-        for run_id in self._readers:
-            self._ring(run_id, _ENDED)
+        # Not announce_ended: nothing is said to others.
+        for run_id in {*self._readers, *self._end_readers}:
+            LocalFeed.announce_ended(self, run_id)
         for tenant_id in self._approval_readers:
             self._ring_approvals(tenant_id)
         self._work.set()

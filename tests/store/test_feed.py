@@ -66,6 +66,15 @@ async def test_an_end_here_is_heard_as_an_end_there(here: PostgresFeed, there: P
     assert await reader.next_signals(LONG_SECONDS) == (Doorbell(may_have_ended=True),)
 
 
+async def test_who_waits_for_an_end_there_hears_of_it_alone(here: PostgresFeed, there: PostgresFeed) -> None:
+    waiting, reader = there.subscribe_end(RUN), there.subscribe(RUN)
+    here.announce_stored(RUN)
+    await reader.next_signals(LONG_SECONDS)
+    assert await waiting.next_signals(0) == ()
+    here.announce_ended(RUN)
+    assert await waiting.next_signals(LONG_SECONDS) == (Doorbell(may_have_ended=True),)
+
+
 async def test_what_is_stored_here_is_heard_here_at_once_and_once(here: PostgresFeed, there: PostgresFeed) -> None:
     reader = here.subscribe(RUN)
     here.announce_stored(RUN)

@@ -1,5 +1,7 @@
 """News inside one process."""
 
+import asyncio
+
 from app.ids import RunId, TenantId
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Doorbell
 from app.store.signals import LocalFeed
@@ -185,3 +187,37 @@ async def test_a_reader_stays_with_the_newest_claim_when_its_drive_is_over() -> 
     feed.forget(RUN)
     feed.announce_text(RUN, iteration=1, attempt=1, text="wrong", fence=1)
     assert await reader.next_signals(0) == (AnswerSnapshot(iteration=1, attempt=2, text=""),)
+
+
+async def test_who_waits_for_the_end_hears_of_no_step_and_no_text() -> None:
+    feed = LocalFeed()
+    waiting = feed.subscribe_end(RUN)
+    feed.announce_stored(RUN)
+    feed.announce_attempt(RUN, iteration=1, attempt=1)
+    feed.announce_text(RUN, iteration=1, attempt=1, text="Hi")
+    feed.announce_ended(OTHER)
+    assert await waiting.next_signals(0) == ()
+    feed.announce_ended(RUN)
+    assert await waiting.next_signals(0) == (Doorbell(may_have_ended=True),)
+
+
+async def test_who_waits_for_the_end_looks_for_himself_when_something_may_have_been_missed() -> None:
+    feed = LocalFeed()
+    waiting = feed.subscribe_end(RUN)
+    feed.ring_everyone()
+    assert await waiting.next_signals(0) == (Doorbell(may_have_ended=True),)
+
+
+async def test_a_wait_for_an_end_that_is_over_leaves_nothing_behind() -> None:
+    feed = LocalFeed()
+    waiting = feed.subscribe_end(RUN)
+    assert feed.readers == 1
+    waiting.close()
+    assert feed.readers == 0
+
+
+async def test_a_wait_that_is_woken_ends_early_with_nothing() -> None:
+    waiting = LocalFeed().subscribe_end(RUN)
+    waiting.wake()
+    async with asyncio.timeout(5):
+        assert await waiting.next_signals(1000) == ()

@@ -233,7 +233,7 @@ async def _submit_alone(request: Request, deps: ApiDeps, caller: Caller, wanted:
     admission = deps.admission
     run_id = runs.new_run_id(admission)
     waits = wanted_wait(request.headers, at_most=deps.config.max_wait_seconds) is not None
-    heard = deps.feed.subscribe(run_id) if waits else None
+    heard = deps.feed.subscribe_end(run_id) if waits else None
     try:
         submitted = await runs.submit_alone(
             deps.store, caller.tenant_id, caller.principal, wanted, admission=admission, run_id=run_id
