@@ -27,7 +27,7 @@ from app.events import (
     ToolResult,
 )
 from app.ids import RunId, TenantId
-from app.observability.logs import describe_exception, get_logger
+from app.observability.logs import StepLog, describe_exception, get_logger
 from app.observability.metrics import Metrics
 from app.policy import write_amount
 
@@ -99,13 +99,14 @@ class ObservingSink:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._log = get_logger("runwright.run")
+        self._steps = StepLog("runwright.run")
         self._last_step_at: OrderedDict[RunId, float] = OrderedDict()
 
     def stored(self, tenant_id: TenantId, events: Sequence[RunEvent]) -> None:
         for event in events:
             try:
                 self._count(event)
-                self._log.info("run_step", **self._describe(tenant_id, event))
+                self._steps.info("run_step", self._describe(tenant_id, event))
             except Exception as error:  # noqa: BLE001 - what is seen of a run must not end it
                 self._log.error("sink_failed", exception=describe_exception(error, shown_texts=()))
 
@@ -150,7 +151,12 @@ class ObservingSink:
                 line[field] = write_amount(value) if isinstance(value, Decimal) else value
         usage = getattr(body, "usage", None)
         if isinstance(usage, Usage):
-            line.update(usage.model_dump(mode="json"))
+            line.update(
+                input_tokens=usage.input_tokens,
+                cached_tokens=usage.cached_tokens,
+                output_tokens=usage.output_tokens,
+                source=usage.source,
+            )
         return line
 
     def _step_seconds(self, event: RunEvent) -> float | None:

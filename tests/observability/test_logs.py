@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.errors import ConfigurationError
 from app.observability import configure_logs, get_logger
-from app.observability.logs import describe_exception
+from app.observability.logs import StepLog, describe_exception
 from tests.observability.support import ReadLines
 
 
@@ -149,3 +149,19 @@ def test_a_level_that_is_none_is_refused() -> None:
 def test_what_is_inside_a_group_of_exceptions_is_shown() -> None:
     [group] = describe_exception(ExceptionGroup("several", [ValueError("secret"), KeyError("secret")]))
     assert [inner[0]["type"] for inner in group["exceptions"]] == ["builtins.ValueError", "builtins.KeyError"]
+
+
+def test_a_steps_line_is_the_one_that_a_logger_writes(stream: io.StringIO, read_lines: ReadLines) -> None:
+    fields = {"run_id": "run_1", "seq": 3, "odd": {1, 2}}
+    get_logger("runwright.run").info("run_step", **fields)
+    StepLog("runwright.run").info("run_step", fields)
+    timestamps = [json.loads(line)["timestamp"] for line in stream.getvalue().splitlines()]
+    assert {len(timestamp) for timestamp in timestamps} == {len("2026-01-31T12:00:00.000000Z")}
+    ours, steps = read_lines()
+    assert ours == steps
+
+
+def test_steps_are_left_out_where_the_level_is_higher(stream: io.StringIO) -> None:
+    configure_logs(level="warning", stream=stream)
+    StepLog("runwright.run").info("run_step", {"seq": 3})
+    assert stream.getvalue() == ""
