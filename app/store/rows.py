@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -67,13 +68,11 @@ def dump_context(context: RunContextInput, *, deterministic: bool = False) -> st
     return dump_json({"pinned": context.pinned, "retrieved": context.retrieved, **asked})
 
 
-def load_context(text: str) -> RunContextInput:
+def load_context(text: str) -> tuple[RunContextInput, bool]:
+    """With whether the run was asked to be deterministic."""
     value = json.loads(text)
-    return RunContextInput(pinned=tuple(value["pinned"]), retrieved=tuple(value["retrieved"]))
-
-
-def load_deterministic(context: str) -> bool:
-    return json.loads(context).get("deterministic", False) is True
+    context = RunContextInput(pinned=tuple(value["pinned"]), retrieved=tuple(value["retrieved"]))
+    return context, value.get("deterministic", False) is True
 
 
 def dump_budget(budget: ResolvedBudget) -> str:
@@ -82,6 +81,8 @@ def dump_budget(budget: ResolvedBudget) -> str:
     )
 
 
+# Equal texts have equal values for ever, and most runs of an agent have the same budget.
+@lru_cache(maxsize=1024)
 def load_budget(text: str) -> ResolvedBudget:
     value = json.loads(text)
     return ResolvedBudget(
@@ -168,6 +169,7 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
     row = dict(stored)
     for name in _ESCAPED_COLUMNS:
         row[name] = unescape_optional(row[name])
+    context, deterministic = load_context(row["context"])
     return RunRecord(
         run_id=RunId(row["run_id"]),
         tenant_id=TenantId(row["tenant_id"]),
@@ -175,8 +177,8 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         agent=AgentName(row["agent"]),
         agent_version=row["agent_version"],
         input=load_input(row["input"]),
-        context=load_context(row["context"]),
-        deterministic=load_deterministic(row["context"]),
+        context=context,
+        deterministic=deterministic,
         user=row["caller"],
         subject=row["subject"],
         model=row["model"],

@@ -160,7 +160,7 @@ class PostgresTenantTx(
         that goes on from an unknown run or from one that was gone on from already, and for one below another run: that
         is adopted."""
         if run.tenant_id != self.tenant_id:
-            raise ValueError("a run is of its own tenant")
+            raise ValueError("a stored run names its agent's version, and its own tenant")
         return _inserted(run, await self._fetch(_SUBMIT, *_submission(run)))
 
     async def get_run(self, run_id: RunId) -> RunRecord | None:
