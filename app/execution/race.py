@@ -5,6 +5,7 @@ from collections.abc import Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.ports.cancellation import CancellationToken
@@ -91,6 +92,23 @@ async def _as_ordinary(work: Coroutine[Any, Any, T]) -> T:
         raise WorkBroke(type(error).__name__) from error
 
 
+class _Finish:
+    """Where a race ends: by the work, or by what ``came`` to cut it off. A task for each rival would cost more than
+    most steps of a run."""
+
+    def __init__(self) -> None:
+        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.came: set[Cut] = set()
+
+    def cut_off(self, cut: Cut) -> None:
+        self.came.add(cut)
+        self.end()
+
+    def end(self, _: object = None) -> None:
+        if not self.reached.done():
+            self.reached.set_result(None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Racetrack:
     """What every race of one run shares. ``grace_seconds`` bounds the waiting for work that was told to stop."""
@@ -111,31 +129,38 @@ class Racetrack:
                 work.close()
                 return CutOff(cut=cut, orphaned=False)
         task = asyncio.ensure_future(_as_ordinary(work))
-        rivals = self._rivals(bounds)
+        finish = _Finish()
+        task.add_done_callback(finish.end)
+        listeners = [(token, partial(finish.cut_off, cut)) for cut, token in self.tokens]
+        for token, listener in listeners:
+            token.add_listener(listener)
+        alarm = self._alarm(bounds, finish)
         try:
-            await asyncio.wait({task, *rivals}, return_when=asyncio.FIRST_COMPLETED)
+            await finish.reached
         except asyncio.CancelledError:
             await self._stop(task)
             raise
         finally:
-            for rival in rivals:
-                rival.cancel()
+            for token, listener in listeners:
+                token.remove_listener(listener)
+            if alarm is not None:
+                alarm.cancel()
         if task.cancelled():
             # Nobody cancelled us: passed on as it is, it would look as if somebody had, and the run would be handed
             # back, taken up and cancelled again without end.
             raise SelfCancelled("the work cancelled itself")
         if task.done():
             return task.result()
-        came = {cut for rival, cut in rivals.items() if rival.done()}
-        cut = next(cut for cut in Cut if cut in came)
+        cut = next(cut for cut in Cut if cut in finish.came)
         return CutOff(cut=cut, orphaned=not await self._stop(task))
 
-    def _rivals(self, bounds: Sequence[Bound]) -> dict[asyncio.Task[None], Cut]:
-        rivals = {asyncio.ensure_future(token.wait()): cut for cut, token in self.tokens}
-        if bounds:
-            first = min(bounds, key=lambda bound: bound.seconds)
-            rivals[asyncio.ensure_future(self.clock.sleep(first.seconds))] = first.cut
-        return rivals
+    def _alarm(self, bounds: Sequence[Bound], finish: "_Finish") -> asyncio.Task[None] | None:
+        if not bounds:
+            return None
+        first = min(bounds, key=lambda bound: bound.seconds)
+        alarm = asyncio.ensure_future(self.clock.sleep(first.seconds))
+        alarm.add_done_callback(lambda ended: None if ended.cancelled() else finish.cut_off(first.cut))
+        return alarm
 
     async def _stop(self, task: asyncio.Task[Any]) -> bool:
         """Tells the work to stop. False when it did not within the grace time, by the loop's own clock: the run's

@@ -1,6 +1,7 @@
 """The wish to stop, seen by whoever holds the token."""
 
 import asyncio
+from collections.abc import Callable
 from weakref import WeakSet
 
 
@@ -10,6 +11,7 @@ class CancellationToken:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._linked: WeakSet[CancellationToken] = WeakSet()
+        self._listeners: list[Callable[[], None]] = []
         self.reason: str | None = None
         self.requested_by: str | None = None
 
@@ -19,6 +21,8 @@ class CancellationToken:
             self.reason = reason
             self.requested_by = requested_by
             self._event.set()
+            for listener in tuple(self._listeners):
+                listener()
             for token in tuple(self._linked):
                 token.cancel(reason, requested_by=requested_by)
 
@@ -27,6 +31,13 @@ class CancellationToken:
         self._linked.add(token)
         if self.is_cancelled:
             token.cancel(self.reason, requested_by=self.requested_by)
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Called once, when the token is cancelled, unless it is removed before. Not where it is cancelled already."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        self._listeners.remove(listener)
 
     @property
     def is_cancelled(self) -> bool:

@@ -79,6 +79,18 @@ async def test_nobody_sleeps_on_when_the_work_has_ended() -> None:
     assert clock.sleepers == 0
 
 
+async def test_a_race_is_two_tasks_whatever_may_cut_it_off_and_none_when_it_is_over() -> None:
+    tokens = {cut: CancellationToken() for cut in (Cut.LOST, Cut.CANCEL, Cut.DRAIN)}
+    before, stall = len(asyncio.all_tasks()), Stall()
+    racing = asyncio.create_task(track(*tokens.items()).race(stall.wait(), [Bound(cut=Cut.RUN, seconds=9)]))
+    await stall.reached.wait()
+    assert len(asyncio.all_tasks()) - before == 3  # with the one that awaits the race
+    trip(tokens[Cut.CANCEL])
+    assert await racing == CutOff(cut=Cut.CANCEL, orphaned=False)
+    await let_others_run()
+    assert len(asyncio.all_tasks()) == before
+
+
 async def test_work_that_does_not_stop_is_let_go_and_kept() -> None:
     token, stall = CancellationToken(), Stall(stubborn=True)
     race = track((Cut.CANCEL, token))
