@@ -202,3 +202,28 @@ def test_a_run_that_may_proceed_says_that_it_did(fresh: Deployment) -> None:
     assert (run["state"], run["on_ledger_error"]) == ("completed", "proceed")
     assert {event["code"] for event in caller.events(run_id) if event["kind"] == "warning"} == {"ledger_unavailable"}
     assert used(caller) == {"model_calls": 2}
+
+
+def test_agents_that_waited_for_room_side_by_side_share_a_cap_to_the_last_call(fresh: Deployment) -> None:
+    caller = fresh.call(fresh.start())
+    caller.put_agent("clerk")
+    limits = {"budget": {"max_model_calls": 2}, "concurrency": {"max_concurrent_tools": 4}}
+    caller.put_agent("chief", sub_agents=[{"agent": "clerk", "mode": "tool"}], **limits)
+    bound(fresh, caller, output_tokens="600")
+    inputs = [json.dumps([say(f"Done {number}.")]) for number in range(4)]
+    asked = {"calls": [{"name": "clerk", "arguments": {"input": text}} for text in inputs]}
+
+    run_id = caller.play({**asked, "gate": "asked"}, say("Never said."), agent="chief")
+    caller.wait_for(run_id, "model_call")
+    other = caller.play({**say("Done."), "gate": "room"})
+    caller.wait_for(other, "model_call")
+    fresh.stage.open("asked")
+    caller.wait_for(run_id, "tool_call")
+    for event in caller.events(run_id):
+        if event["kind"] == "tool_call":
+            caller.wait_for(event["child_run_id"], "prompt_assembled")
+    fresh.stage.open("room")
+
+    assert caller.end_of(run_id)["state"] == "budget_exhausted"
+    whole = caller.http.get(f"/runs/{run_id}/events", params={"include": "children", "limit": 200}).json()
+    assert [event["kind"] for event in whole["items"]].count("model_call") == 2

@@ -4,7 +4,7 @@ What a call used is charged with the events that tell it, so the ledger and the 
 ends the run; a ledger that does not answer ends it too, unless the run says to go on without.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -27,19 +27,28 @@ _LONGEST_WAIT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Announced:
-    """``refused`` ends the run: the refusal, after what is not stored yet. Without it the call may go out as ``room``
-    says."""
+    """``instead``: the call does not go out, and this has happened, after what was not stored yet. Without it the call
+    may go out as ``room`` says."""
 
     room: CallRoom
-    refused: tuple[AnyEvent, ...] = ()
+    instead: tuple[AnyEvent, ...] | None = None
 
 
 async def announce_model_call(
-    context: DriveContext, pending: tuple[AnyEvent, ...], call: ModelCall, ready: ReadyPrompt, command: CallModel
+    context: DriveContext,
+    pending: tuple[AnyEvent, ...],
+    call: ModelCall,
+    ready: ReadyPrompt,
+    command: CallModel,
+    find_objection: Callable[[], tuple[AnyEvent, ...] | None],
 ) -> Announced:
     """Stores ``pending`` and the call, which may write as much as the tenant's ceilings leave it. Where that is little
-    or nothing because of what is reserved for others' calls, it waits for those: most use less. Raises
-    LedgerUnavailable where nobody can tell, and the run is to fail then; ``pending`` is stored all the same."""
+    or nothing because of what is reserved for others' calls, it waits for those: most use less.
+
+    ``find_objection`` is asked right before the call is stored, with nothing between; what it answers is told instead
+    of the call. Raises LedgerUnavailable where nobody can tell of the ceilings, and the run is to fail then;
+    ``pending`` is stored all the same.
+    """
     look = _Look(context=context, ready=ready, command=command)
     attempt, waits = 1, 0
     while True:
@@ -49,6 +58,8 @@ async def announce_model_call(
             if context.terms.ceilings:
                 rooms = await look.ask()
                 room = look.share(rooms)
+            if (objection := find_objection()) is not None:
+                return Announced(room=room, instead=(*pending, *objection))
             if not look.should_wait(rooms, room):
                 bounded = call.model_copy(update={"max_output_tokens": room.max_output_tokens})
                 await context.journal.append(*pending, bounded, held=_held(room), announces=True)
@@ -57,9 +68,12 @@ async def announce_model_call(
             if not _is_held(rooms, reached):
                 # Some of the room may be there still: it is shared out anew.
                 if attempt >= _ATTEMPTS or not context.terms.ceilings:
-                    return Announced(room=room, refused=(*pending, _refusal(context, reached)))
+                    return Announced(room=room, instead=(*pending, _refusal(context, reached)))
                 attempt += 1
         except LedgerUnavailable as error:
+            goes_on = context.record.on_ledger_error != "fail"
+            if goes_on and (objection := find_objection()) is not None:
+                return Announced(room=room, instead=(*pending, *objection))
             await _go_on_without(context, pending, (call,), error)
             return Announced(room=look.unbounded)
         # What was used before this call is no room for it, and who waits holds nothing.
@@ -67,7 +81,7 @@ async def announce_model_call(
         pending = ()
         waits += 1
         if stopped := await _wait(context, min(_LONGEST_WAIT_SECONDS, _WAIT_SECONDS * waits)):
-            return Announced(room=room, refused=stopped)
+            return Announced(room=room, instead=stopped)
 
 
 async def announce_tool_calls(

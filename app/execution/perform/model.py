@@ -86,12 +86,6 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         if said.value is not None:
             return await stand_in(context, command, said)
         pending = said.events
-        refusal = _refuse(context, context.journal.state, ready)
-        if refusal is not None:
-            return (*pending, refusal)
-    if shape_exceeded(context.spec, context.journal.state, context.purse.shared()) is not None:
-        # Others of the same tree have made the last call that was allowed. The next step names it.
-        return pending
     call = ModelCall(
         attempt=command.attempt,
         model=ready.full_model,
@@ -101,15 +95,16 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         iteration=command.iteration,
         author=context.agent.name,
     )
-    announced = await announce_model_call(context, pending, call, ready, command)
-    if announced.refused:
-        return announced.refused
+    objection = partial(_find_objection, context, ready)
+    announced = await announce_model_call(context, pending, call, ready, command, objection)
+    if announced.instead is not None:
+        return announced.instead
     asked = _Asked(command=command, ready=ready, room=announced.room)
     return await _call(context, _request(context, asked, messages), asked)
 
 
 def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent | None:
-    """Asked right before the call is stored, with nothing between: what is left now is what the call may use."""
+    """What is left now is what the call may use."""
     shared = context.purse.shared()
     return refuse_model_call(context.spec, state, shared, context.runtime.clock.now()) or refuse_input(
         context.spec,
@@ -118,6 +113,15 @@ def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent
         estimated_tokens=ready.tokens,
         estimated_cost=context.cost_of(ready.full_model, Usage(input_tokens=ready.tokens)),
     )
+
+
+def _find_objection(context: DriveContext, ready: ReadyPrompt) -> tuple[AnyEvent, ...] | None:
+    """Why a call does not go out after all: others of the same tree may have spent of what it shares with them."""
+    refusal = _refuse(context, context.journal.state, ready)
+    if refusal is not None:
+        return (refusal,)
+    # They have made the last call that was allowed. The next step names it.
+    return () if shape_exceeded(context.spec, context.journal.state, context.purse.shared()) is not None else None
 
 
 def _request(context: DriveContext, asked: _Asked, messages: tuple[Message, ...]) -> ModelRequest:
