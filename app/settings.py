@@ -108,6 +108,9 @@ class Settings(BaseSettings):
     plugins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Python files or modules, separated by commas, each with `register(registry)`"
     )
+    tools_file: Path | None = Field(
+        default=None, description="a YAML file of tools that are requests to services, and of their secrets"
+    )
     slots: int = Field(default=16, ge=1, le=1000, description="runs that one worker drives at once")
     lease_seconds: float = Field(
         default=30.0, ge=1, le=3600, description="how long a run stays with a worker that says nothing"
@@ -165,8 +168,8 @@ class Settings(BaseSettings):
     )
     allowed_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         default=(),
-        description="private networks that webhooks may be sent to, separated by commas, as in `10.0.0.0/8`; there "
-        "without https too. All other addresses have to be of the public internet",
+        description="private networks that webhooks and tools may be sent to, separated by commas, as in "
+        "`10.0.0.0/8`; there without https too. All other addresses have to be of the public internet",
     )
     oidc_issuer: str | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The tools that a process has: typed Python functions so far."""
+"""The tools that a process has: typed Python functions, and requests to services."""
 
 from app.execution.threads import ToolThreads
 from app.tools.functions import FunctionTool, tool

@@ -1,8 +1,7 @@
-"""Requests to addresses that a tenant named.
+"""Requests to addresses that a tenant or a tool's declaration named.
 
 A name is resolved once, every address that it has is checked, and the connection goes to one of them: what the name
-means a moment later is of no matter. Nothing is followed, no proxy is asked, nothing is kept between two requests, and
-no answer is read further than its status.
+means a moment later is of no matter. Nothing is followed, no proxy is asked, and nothing is kept between two requests.
 """
 
 import asyncio
@@ -13,12 +12,17 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import httpx
 
 from app.ports.webhooks import DeliveryError
 from app.tools.addresses import InvalidUrl, IpAddress, IpNetwork, Target, is_public, is_within, read_url
+
+# What an answer's type has to begin with to be read as text.
+_TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "application/x-ndjson")
+_STRUCTURED: Final = ("+json", "+xml")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a name, for a port, best first. Raises OSError."""
@@ -28,7 +32,8 @@ _MAX_LOOKUPS: Final = 64
 _LOOKUP_SECONDS: Final = 5.0
 # All are checked; so many are tried.
 _MAX_TRIED: Final = 4
-_USER_AGENT: Final = "runwright"
+# Answers come as they are: a packed one could be of any size.
+_OWN_HEADERS: Final = {"User-Agent": "runwright", "Accept-Encoding": "identity"}
 
 
 class Lookups:
@@ -66,6 +71,24 @@ class Lookups:
                 answer.set_exception(failure)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """A request to be sent."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    text: str
+
+
 class OutgoingClient:
     """Satisfies ``Carrier``. Addresses that are no ordinary ones of the internet are refused unless they lie in
     ``allowed_networks``; there http is allowed too."""
@@ -90,25 +113,36 @@ class OutgoingClient:
         return None
 
     async def post(self, url: str, *, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> int:
-        """``timeout_seconds`` is for all of it, however slowly the answer trickles."""
-        status: int | None = None
+        """``timeout_seconds`` is for all of it, however slowly the answer trickles. Of the answer only the status is
+        read."""
+        order = Order(method="POST", url=url, headers=headers, body=body)
+        return (await self.send(order, timeout_seconds=timeout_seconds, max_bytes=None)).status
+
+    async def send(self, order: "Order", *, timeout_seconds: float, max_bytes: int | None) -> "Reply":
+        """Sends a request and reads at most ``max_bytes`` of the answer's text; None: nothing of it.
+
+        Raises DeliveryError, with one of its codes; ``too_large`` where there is more, ``not_text`` where the answer is
+        none or is packed.
+        """
+        reply: Reply | None = None
         try:
             async with asyncio.timeout(timeout_seconds):
-                target, addresses = await self._find(url)
+                target, addresses = await self._find(order.url)
                 tried = addresses[:_MAX_TRIED]
                 # Connecting and encrypting are bounded apart. A slow address leaves time for the next.
                 connect_seconds = timeout_seconds / (2 * len(tried) + 1)
                 async with self._client(timeout_seconds, connect_seconds=connect_seconds) as client:
-                    response = await self._send(client, target, tried, headers=headers, body=body)
-                    status = response.status_code
+                    response = await self._ask(client, target, tried, order)
+                    text = "" if max_bytes is None else await _read_text(response, max_bytes)
+                    reply = Reply(status=response.status_code, text=text)
                     with contextlib.suppress(httpx.HTTPError):
                         await response.aclose()
         except TimeoutError:
             # An answer was an answer, also where its connection would not close.
-            if status is None:
+            if reply is None:
                 raise DeliveryError("timeout") from None
-        assert status is not None
-        return status
+        assert reply is not None
+        return reply
 
     async def _find(self, url: str) -> tuple[Target, Sequence[IpAddress]]:
         """Where to connect to. Raises DeliveryError."""
@@ -147,23 +181,17 @@ class OutgoingClient:
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=0),
         )
 
-    async def _send(
-        self,
-        client: httpx.AsyncClient,
-        target: Target,
-        addresses: Sequence[IpAddress],
-        *,
-        headers: Mapping[str, str],
-        body: bytes,
+    async def _ask(
+        self, client: httpx.AsyncClient, target: Target, addresses: Sequence[IpAddress], order: "Order"
     ) -> httpx.Response:
         """Asks the first address that takes the connection. Raises DeliveryError."""
         failure = DeliveryError("connect_failed")
         for address in addresses:
             request = client.build_request(
-                "POST",
+                order.method,
                 target.url.copy_with(host=str(address)),
-                content=body,
-                headers={**headers, "Host": _authority(target), "User-Agent": _USER_AGENT, "Connection": "close"},
+                content=order.body or None,
+                headers={**_OWN_HEADERS, **order.headers, "Host": _authority(target), "Connection": "close"},
                 extensions={"sni_hostname": target.host.rstrip(".")},
             )
             try:
@@ -176,6 +204,32 @@ class OutgoingClient:
                 # Reset, ended too soon, or no HTTP.
                 raise DeliveryError("connection_lost") from None
         raise failure
+
+
+async def _read_text(response: httpx.Response, max_bytes: int) -> str:
+    """Raises DeliveryError."""
+    parts, count = [], 0
+    try:
+        async for part in response.aiter_raw():
+            count += len(part)
+            if count > max_bytes:
+                raise DeliveryError("too_large")
+            parts.append(part)
+    except httpx.TimeoutException:
+        raise DeliveryError("timeout") from None
+    except httpx.HTTPError:
+        raise DeliveryError("connection_lost") from None
+    body = b"".join(parts)
+    if not body:
+        return ""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_text = kind.startswith(_TEXT_TYPES) or kind.endswith(_STRUCTURED)
+    if not is_text or response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise DeliveryError("not_text")
+    try:
+        return body.decode(response.charset_encoding or "utf-8", errors="replace")
+    except LookupError:
+        raise DeliveryError("not_text") from None
 
 
 def _authority(target: Target) -> str:

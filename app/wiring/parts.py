@@ -14,9 +14,11 @@ from app.ports.model import ModelProvider
 from app.providers import LlamaConfig, LlamaProvider, ModelRouter, TaskRouter
 from app.settings import Settings
 from app.tools import ToolRegistry
+from app.tools.outgoing import OutgoingClient
 from app.wiring.catalogue import LiveCatalogue
 from app.wiring.plugins import PluginRegistry, load_plugins
 from app.wiring.secret import derive_key, load_secret
+from app.wiring.tools_file import load_tools
 
 LOCAL_PROVIDER = "llama"
 
@@ -43,6 +45,8 @@ def build_parts(settings: Settings) -> Parts:
     hooks.add_guardrail("injection_guard", InjectionGuard())
     registry = PluginRegistry(tools=tools, hooks=hooks, taken_provider_names=(LOCAL_PROVIDER,))
     load_plugins(",".join(settings.plugins), registry)
+    if settings.tools_file is not None:
+        load_tools(settings.tools_file, tools, OutgoingClient(settings.allowed_networks))
     hooks.seal()
     llama = LlamaProvider(_llama_config(settings), on_warning=_warn) if _wants_local_model(settings) else None
     providers: list[ModelProvider] = [*([llama] if llama is not None else []), *registry.providers.values()]

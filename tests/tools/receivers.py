@@ -70,7 +70,7 @@ async def receive(answer: Answer = say_ok, *, tls: ssl.SSLContext | None = None)
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").removesuffix("\r\n\r\n")
             sizes = [line[15:] for line in head.lower().split("\r\n") if line.startswith("content-length:")]
             receiver.heads.append(head)
-            receiver.bodies.append(await reader.readexactly(int(sizes[0])))
+            receiver.bodies.append(await reader.readexactly(int(sizes[0]) if sizes else 0))
             await answer(writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
