@@ -2,16 +2,19 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Identity,
     Index,
     Integer,
+    LargeBinary,
     Numeric,
     PrimaryKeyConstraint,
     Table,
     Text,
     text,
+    true,
 )
 
 from app.store.schema import ID, INSTANT, NOW, metadata
@@ -70,3 +73,13 @@ audit = Table(
     PrimaryKeyConstraint("audit_id", name="pk_audit"),
 )
 Index("ix_audit_tenant", audit.c.tenant_id, audit.c.audit_id)
+
+audit_key = Table(
+    "audit_key",
+    metadata,
+    Column("one", Boolean, nullable=False, server_default=true()),
+    Column("inner_key", LargeBinary, nullable=False),
+    Column("outer_key", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("one", name="pk_audit_key"),
+    CheckConstraint("one", name="ck_audit_key_one"),
+)

@@ -14,10 +14,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    for part in ("fast",):
+    for part in ("audit", "fast"):
         run_script(Path(__file__).with_name(f"0006_{part}.sql"))
 
 
 def downgrade() -> None:
-    for part in ("fast",):
+    for part in ("fast", "audit"):
         run_script(Path(__file__).with_name(f"0006_down_{part}.sql"))

@@ -69,6 +69,18 @@ async def test_a_tenant_is_created(operator: PostgresOperatorStore) -> None:
     assert entry.at >= tenant.created_at
 
 
+async def test_a_digest_is_keyed(operator: PostgresOperatorStore, empty_urls: DatabaseUrls) -> None:
+    await new_tenant(operator)
+    unkeyed = "SELECT encode(sha256(convert_to(to_jsonb(t)::text, 'UTF8')), 'hex') AS digest FROM tenants t"
+    [row] = await query(empty_urls.superuser_url, unkeyed)
+    assert (await newest(operator)).after != row["digest"]
+
+
+async def test_the_service_can_not_read_what_digests_are_keyed_with(empty_urls: DatabaseUrls) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await query(empty_urls.app_url, "SELECT * FROM audit_key")
+
+
 async def test_a_tenant_that_was_there_already_is_no_change(operator: PostgresOperatorStore) -> None:
     tenant = await new_tenant(operator)
     await operator.create_tenant(tenant.name, actor=ACTOR)
