@@ -209,11 +209,13 @@ def test_agents_that_waited_for_room_side_by_side_share_a_cap_to_the_last_call(f
     caller.put_agent("clerk")
     limits = {"budget": {"max_model_calls": 2}, "concurrency": {"max_concurrent_tools": 4}}
     caller.put_agent("chief", sub_agents=[{"agent": "clerk", "mode": "tool"}], **limits)
-    bound(fresh, caller, output_tokens="600")
+    bound(fresh, caller, output_tokens="520")
     inputs = [json.dumps([say(f"Done {number}.")]) for number in range(4)]
     asked = {"calls": [{"name": "clerk", "arguments": {"input": text}} for text in inputs]}
 
-    run_id = caller.play({**asked, "gate": "asked"}, say("Never said."), agent="chief")
+    # With what it has used and what another one holds, none of the four has room.
+    used_up = {"input_tokens": 5, "output_tokens": 250}
+    run_id = caller.play({**asked, "gate": "asked", "usage": used_up}, say("Never said."), agent="chief")
     caller.wait_for(run_id, "model_call")
     other = caller.play({**say("Done."), "gate": "room"})
     caller.wait_for(other, "model_call")
