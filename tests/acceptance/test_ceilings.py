@@ -215,16 +215,16 @@ def test_agents_that_waited_for_room_side_by_side_share_a_cap_to_the_last_call(f
 
     # With what it has used and what another one holds, none of the four has room.
     used_up = {"input_tokens": 5, "output_tokens": 250}
-    run_id = caller.play({**asked, "gate": "asked", "usage": used_up}, say("Never said."), agent="chief")
+    run_id = caller.play({**asked, "gate": "four were asked", "usage": used_up}, say("Never said."), agent="chief")
     caller.wait_for(run_id, "model_call")
-    other = caller.play({**say("Done."), "gate": "room"})
+    other = caller.play({**say("Done."), "gate": "room for four"})
     caller.wait_for(other, "model_call")
-    fresh.stage.open("asked")
+    fresh.stage.open("four were asked")
     caller.wait_for(run_id, "tool_call")
     for event in caller.events(run_id):
         if event["kind"] == "tool_call":
             caller.wait_for(event["child_run_id"], "prompt_assembled")
-    fresh.stage.open("room")
+    fresh.stage.open("room for four")
 
     assert caller.end_of(run_id)["state"] == "budget_exhausted"
     whole = caller.http.get(f"/runs/{run_id}/events", params={"include": "children", "limit": 200}).json()

@@ -95,7 +95,7 @@ async def call_model(context: DriveContext, planned: Plan, command: CallModel) -
         iteration=command.iteration,
         author=context.agent.name,
     )
-    objection = partial(_find_objection, context, ready)
+    objection = partial(_find_objection, context, planned.state, ready)
     announced = await announce_model_call(context, pending, call, ready, command, objection)
     if announced.instead is not None:
         return announced.instead
@@ -115,13 +115,15 @@ def _refuse(context: DriveContext, state: State, ready: ReadyPrompt) -> AnyEvent
     )
 
 
-def _find_objection(context: DriveContext, ready: ReadyPrompt) -> tuple[AnyEvent, ...] | None:
+def _find_objection(context: DriveContext, planned: State, ready: ReadyPrompt) -> tuple[AnyEvent, ...] | None:
     """Why a call does not go out after all: others of the same tree may have spent of what it shares with them."""
-    refusal = _refuse(context, context.journal.state, ready)
+    # What was planned may not be stored yet.
+    state = max(planned, context.journal.state, key=lambda found: found.seq)
+    refusal = _refuse(context, state, ready)
     if refusal is not None:
         return (refusal,)
     # They have made the last call that was allowed. The next step names it.
-    return () if shape_exceeded(context.spec, context.journal.state, context.purse.shared()) is not None else None
+    return () if shape_exceeded(context.spec, state, context.purse.shared()) is not None else None
 
 
 def _request(context: DriveContext, asked: _Asked, messages: tuple[Message, ...]) -> ModelRequest:

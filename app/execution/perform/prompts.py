@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
@@ -36,10 +36,10 @@ class ReadyPrompt:
     enforces_schema: bool
     room_tokens: int | None
     count: CountTokens
+    tokens: int = field(init=False)
 
-    @property
-    def tokens(self) -> int:
-        return sum(size.tokens for size in self.sizes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", sum(size.tokens for size in self.sizes))
 
     def with_conversation(self, conversation: Sequence[Message]) -> "ReadyPrompt":
         """The same prompt with another conversation."""
