@@ -1,10 +1,12 @@
 """The tenants' store with something of a test's own around it."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from app.ids import RunId, TenantId
-from app.ports.records import AdmissionFacts, NewRun, RunNow, RunRecord
+from app.ports.records import AdmissionFacts, LogPage, NewRun, RunNow, RunRecord
 from app.ports.store import TenantStore, TenantTx
+from app.ports.tenant_events import EventPlace, EventsPage, EventsWanted, Frontier
 
 
 class WrappedStore:
@@ -26,3 +28,16 @@ class WrappedStore:
 
     async def insert_run(self, run: NewRun) -> RunRecord:
         return await self.store.insert_run(run)
+
+    async def read_logs(
+        self, tenant_id: TenantId, places: Sequence[tuple[RunId, int]], *, limit: int
+    ) -> Mapping[tuple[RunId, int], LogPage]:
+        return await self.store.read_logs(tenant_id, places, limit=limit)
+
+    async def event_frontier(self) -> Frontier:
+        return await self.store.event_frontier()
+
+    async def tenant_events(
+        self, tenant_id: TenantId, after: EventPlace, wanted: EventsWanted, *, limit: int
+    ) -> EventsPage:
+        return await self.store.tenant_events(tenant_id, after, wanted, limit=limit)

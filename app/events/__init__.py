@@ -1,7 +1,7 @@
 """What happened in a run, as past facts: one closed union of events, and its codec."""
 
 from app.events.body import Actions, EventBody
-from app.events.codec import decode_event, encode_event, to_wire_json
+from app.events.codec import as_stored, decode_event, encode_event, to_wire_json
 from app.events.kinds import (
     EVENT_CLASSES,
     EVENT_KINDS,
@@ -112,6 +112,7 @@ __all__ = [
     "Warned",
     "WorkOrphaned",
     "WorkerLost",
+    "as_stored",
     "decode_event",
     "encode_event",
     "to_wire_json",

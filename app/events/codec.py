@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from app.conversation import clean_json
-from app.events.kinds import AnyEvent
+from app.events.kinds import AnyEvent, ModelCall, PromptAssembled, RunResumed, RunStarted, Terminated, ToolResult
 from app.ids import RunId
 
 _ADAPTER: Final[TypeAdapter[AnyEvent]] = TypeAdapter(AnyEvent)
@@ -40,6 +40,25 @@ def decode_event(kind: str, payload: str) -> AnyEvent:
     fields: dict[str, Any] = json.loads(payload)
     fields["kind"] = kind
     return _ADAPTER.validate_python(fields)
+
+
+# Of these all fields are values that come back as they went in. Others have arguments, state and the like, which may
+# hold anything that can be written as JSON.
+_PLAIN: Final = frozenset({RunStarted, RunResumed, PromptAssembled, ModelCall, ToolResult, Terminated})
+
+
+def as_stored(body: AnyEvent, payload: str) -> AnyEvent:
+    """What ``decode_event`` reads in the payload that ``encode_event`` made of this event."""
+    actions = body.actions
+    comes_back = (
+        type(body) in _PLAIN
+        and actions.state_delta is actions.artifact_delta is None
+        # It may stand for a half of a character, which was none.
+        and "\\ufffd" not in payload
+        # Fields that came later are not written.
+        and body.v == body.latest_version()
+    )
+    return body if comes_back else decode_event(body.kind, payload)
 
 
 def to_wire_json(*, run_id: RunId, seq: int, kind: str, at: float, invocation_id: str, payload: str) -> str:

@@ -66,6 +66,7 @@ class Journal:
         is_settled = self.state.phase in (Phase.ENDED, Phase.HELD)
         announce = self._runtime.feed.announce_ended if is_settled else self._runtime.feed.announce_stored
         announce(self._lease.run_id)
+        self._runtime.feed.announce_events(self._lease.tenant_id)
         if any(isinstance(body, ApprovalRequired | ApprovalGranted | ApprovalDenied) for body in bodies):
             self._runtime.feed.announce_approvals(self._lease.tenant_id)
         if self.state.phase is Phase.HELD:
@@ -100,5 +101,6 @@ class Journal:
             except LeaseLost:
                 # What was sent may have been the end, and have landed: readers look for themselves.
                 self._runtime.feed.announce_ended(self._lease.run_id)
+                self._runtime.feed.announce_events(self._lease.tenant_id)
                 raise
             return loaded.events[self.state.seq :]

@@ -51,6 +51,11 @@ class SilentFeed:
     def subscribe_approvals(self, tenant_id: TenantId) -> Subscription:
         return _NoNews()
 
+    def announce_events(self, tenant_id: TenantId) -> None: ...
+
+    def subscribe_events(self, tenant_id: TenantId) -> Subscription:
+        return _NoNews()
+
     def announce_attempt(self, run_id: RunId, *, iteration: int, attempt: int, fence: int = 0) -> None: ...
 
     def announce_text(self, run_id: RunId, *, iteration: int, attempt: int, text: str, fence: int = 0) -> None: ...

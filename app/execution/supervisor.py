@@ -44,6 +44,11 @@ class Supervisor:
             self._working = asyncio.create_task(self._keep("worker", self._watched(self._worker)), name="worker")
 
     @property
+    def driven_runs(self) -> int:
+        """Runs that this process drives now."""
+        return 0 if self._worker is None else self._worker.active
+
+    @property
     def is_drained(self) -> bool:
         """Whether an operator told the worker to take nothing more."""
         return self._worker is not None and self._worker.was_sent_away

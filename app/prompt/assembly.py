@@ -5,9 +5,11 @@ guarded by ``tests/test_prompt.py::TestTheLayerOrderIsFixed``.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
@@ -104,15 +106,14 @@ def assemble_prompt(  # noqa: PLR0913 - a name for each thing that a prompt is m
         *_spoken(conversation),
     )
     prefix = [message for layer, message in layers if layer in _IN_PREFIX]
-    declared = [declaration.model_dump(mode="json") for declaration in declarations]
+    declared = [_to_canonical_text(declaration.model_dump_json()) for declaration in declarations]
     spoken = [message.model_dump(mode="json", exclude_defaults=True) for message in prefix]
     return Prompt(
         layers=layers,
         declarations=declarations,
-        fingerprint=_digest({"messages": spoken, "tools": declared}),
-        version=_digest(_design(agent, declared, output_schema)),
-        prefix_tokens=sum(count(message.content) for message in prefix)
-        + sum(count(to_canonical_json(declaration)) for declaration in declared),
+        fingerprint=_digest(declared, messages=spoken),
+        version=_digest(declared, **_design(agent, output_schema)),
+        prefix_tokens=sum(count(message.content) for message in prefix) + sum(map(count, declared)),
     )
 
 
@@ -122,8 +123,8 @@ def _instructions(agent: Agent, told_schema: dict[str, Any] | None) -> str:
     return f"{agent.instructions}\n\n{write_contract(told_schema)}"
 
 
-def _design(agent: Agent, declared: list[dict[str, Any]], output_schema: dict[str, Any] | None) -> dict[str, Any]:
-    design = {"instructions": agent.instructions, "tools": declared}
+def _design(agent: Agent, output_schema: dict[str, Any] | None) -> dict[str, Any]:
+    design = {"instructions": agent.instructions}
     # Left out where there is none: the versions of older runs stay comparable.
     return design if output_schema is None else {**design, "output_schema": output_schema}
 
@@ -145,5 +146,14 @@ def _context(text: str, source: str) -> Message:
     return Message(role=Role.SYSTEM, content=wrap_untrusted(text, source=source))
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(to_canonical_json(value).encode()).hexdigest()[:16]
+# The prompts of all runs of an agent have the same declarations.
+@lru_cache(maxsize=1024)
+def _to_canonical_text(text: str) -> str:
+    return to_canonical_json(json.loads(text))
+
+
+def _digest(declared: Sequence[str], **others: Any) -> str:
+    """Over an object with these declarations as ``tools``, which comes behind all the others in the order of names."""
+    head = to_canonical_json(others)
+    whole = f'{head[:-1]},"tools":[{",".join(declared)}]}}'
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]

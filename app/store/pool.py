@@ -22,7 +22,7 @@ class Pool:
         self, connect: Callable[[], Awaitable[asyncpg.Connection]], *, size: int, timeout_seconds: float
     ) -> None:
         self.connect = connect
-        self._size = size
+        self.size: Final = size
         self._timeout_seconds = timeout_seconds
         self._open = 0
         self._is_closed = False
@@ -35,12 +35,17 @@ class Pool:
         """Connections that are in use, or being made."""
         return self._open - len(self._idle)
 
+    @property
+    def waiting(self) -> int:
+        """Those who wait for a connection."""
+        return sum(not turn.done() for turn in self._waiting)
+
     async def take(self) -> asyncpg.Connection:
         """Has to be given back. Raises TimeoutError where none became free in time, and what connecting raises."""
         connection = self._take_idle()
-        if connection is None and self._open >= self._size:
+        if connection is None and self._open >= self.size:
             async with asyncio.timeout(self._timeout_seconds):
-                while connection is None and self._open >= self._size:
+                while connection is None and self._open >= self.size:
                     connection = await self._wait()
         return await self._make() if connection is None else connection
 

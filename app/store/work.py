@@ -5,7 +5,6 @@ compared in the statement that stores. 10. No transaction outlives a call.
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,8 +12,8 @@ from typing import Any, Final
 import asyncpg
 
 from app.agents import Agent, inline_team
-from app.errors import ConfigurationError, LeaseLost
-from app.events import AnyEvent, RunEvent, RunState, decode_event, encode_event
+from app.errors import ConfigurationError
+from app.events import AnyEvent, RunEvent, decode_event
 from app.ids import ApprovalId, RunId, TenantId, WorkerId
 from app.policy import CeilingDimension, CeilingRoom
 from app.ports.clock import Clock
@@ -22,14 +21,13 @@ from app.ports.desk import Approval, Swept
 from app.ports.records import Adopted, CancelWish, Claim, LoadedRun, NewRun, Renewal, RunRecord, RunUpdate, check_child
 from app.ports.sessions import Artifact
 from app.ports.tenancy import TenantRules
-from app.store.approvals import dump_closed, dump_questions, to_approval
+from app.store.appends import Appends, lost
+from app.store.approvals import to_approval
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
-from app.store.ledger import dump_reservation, ledger_errors, to_refusal
+from app.store.groups import Group
+from app.store.ledger import ledger_errors
 from app.store.rows import (
-    dump_input,
-    dump_messages,
-    dump_state,
     dump_team,
     load_agent,
     load_messages,
@@ -41,7 +39,7 @@ from app.store.rows import (
     to_run_record,
 )
 from app.store.tenancy import load_rules
-from app.store.types import escape_optional, escape_text, unescape_optional
+from app.store.types import escape_text, unescape_optional
 
 _CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3, $4)"
 _CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3, $4)"
@@ -53,11 +51,10 @@ _LOAD: Final = (
     "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
     " l.history, l.last_agent, l.state_keys, l.state_values, l.children, l.before_runs, l.before_seqs, l.before_kinds,"
     # load_run enters the tenant, and its row comes before this is asked.
-    " l.before_instants, l.before_payloads, tenant_rules($1) AS terms FROM load_run($1, $2, $3, $4) l"
-)
-_APPEND: Final = (
-    "SELECT seq, at, refused FROM append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,"
-    " $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)"
+    " l.before_instants, l.before_payloads, tenant_rules(c.tenant) AS terms, c.place"
+    " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[])"
+    " WITH ORDINALITY AS c (tenant, run, fence, root, place)"
+    " CROSS JOIN LATERAL load_run(c.tenant, c.run, c.fence, c.root) AS l"
 )
 _ROOM: Final = "SELECT dimension, room, unheld FROM ledger_room($1, $2, $3)"
 _HELLO: Final = "SELECT hello_worker($1, $2) AS is_to_drain"
@@ -68,8 +65,6 @@ _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
 _SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
 _REQUEUE: Final = "SELECT requeue_expired_runs() AS count"
 
-_LOGS_REMEMBERED: Final = 10_000
-
 
 class PostgresWorkStore:
     """Satisfies ``ports.store.WorkStore``."""
@@ -77,9 +72,8 @@ class PostgresWorkStore:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        # The number of the last event that this process knows to be stored, by claim. An append whose answer was lost
-        # is sent again with it, and the database tells what it stored the first time instead of storing it twice.
-        self._last_seq: OrderedDict[tuple[RunId, int], int] = OrderedDict()
+        self._appends = Appends(database)
+        self._loads: Group[Claim, asyncpg.Record | None] = Group(self._load_one, self._load_all)
 
     async def claim(
         self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
@@ -134,18 +128,18 @@ class PostgresWorkStore:
         except asyncpg.UniqueViolationError as error:
             raise ValueError(f"the run {child.run_id} is another one's") from error
         if not rows:
-            raise _lost(claim)
+            raise lost(claim)
         record = to_run_record(rows[0])
         adopted = replace(claim, run_id=child.run_id, recoveries=record.recoveries, root_run_id=root)
         return Adopted(claim=adopted, record=record)
 
     async def load(self, claim: Claim) -> LoadedRun:
-        rows = await self._database.fetch(_LOAD, claim.tenant_id, claim.run_id, claim.fence, claim.root_run_id)
-        if not rows:
-            raise _lost(claim)
-        row = rows[0]
+        """Runs that are claimed together are loaded together."""
+        row = await self._loads.ask(claim)
+        if row is None:
+            raise lost(claim)
         record = to_run_record(row)
-        self._remember(claim, record.last_seq)
+        self._appends.remember(claim, record)
         stored = zip(row["seqs"], row["kinds"], row["instants"], row["payloads"], strict=True)
         return LoadedRun(
             record=record,
@@ -169,47 +163,7 @@ class PostgresWorkStore:
         self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
     ) -> tuple[RunEvent, ...]:
         """May be called again with the same events after StoreUnavailable: they are stored once."""
-        if not bodies:
-            raise ValueError("an append stores at least one event")
-        kinds = [body.kind for body in bodies]
-        payloads = [encode_event(body) for body in bodies]
-        after = self._last_seq.get((claim.run_id, claim.fence))
-        with ledger_errors():
-            rows = await self._database.fetch(
-                _APPEND,
-                claim.tenant_id,
-                claim.run_id,
-                claim.fence,
-                after,
-                kinds,
-                payloads,
-                *_summary(update),
-                claim.root_run_id,
-                *_leavings(update),
-                dump_questions(update.asked),
-                *dump_closed(update.closed),
-                *dump_reservation(update),
-            )
-        if not rows:
-            self._forget(claim)
-            raise _lost(claim)
-        if rows[0]["refused"] is not None:
-            raise to_refusal(rows[0]["refused"])
-        if update.state is RunState.RUNNING:
-            self._remember(claim, rows[-1]["seq"])
-        else:
-            self._forget(claim)
-        return tuple(
-            # What was stored and not what was given: memory is never ahead of the log (promise 2).
-            RunEvent(
-                run_id=claim.run_id,
-                seq=row["seq"],
-                at=row["at"].timestamp(),
-                body=decode_event(kind, payload),
-                payload=payload,
-            )
-            for row, kind, payload in zip(rows, kinds, payloads, strict=True)
-        )
+        return await self._appends.append(claim, bodies, update)
 
     async def ledger_room(self, claim: Claim) -> Mapping[CeilingDimension, CeilingRoom]:
         """What the run itself has reserved is no bound to it: that is settled with its next append."""
@@ -233,7 +187,7 @@ class PostgresWorkStore:
         }
 
     async def release(self, claim: Claim) -> None:
-        self._forget(claim)
+        self._appends.forget(claim)
         await self._database.fetch(_RELEASE, claim.tenant_id, claim.run_id, claim.fence)
 
     async def save_artifact(self, claim: Claim, name: str, data: bytes, content_type: str) -> int:
@@ -249,7 +203,7 @@ class PostgresWorkStore:
             data,
         )
         if not rows:
-            raise _lost(claim)
+            raise lost(claim)
         version: int | None = rows[0]["version"]
         if version is None:
             raise ConfigurationError("the run is in no session that could keep an artifact", code="no_session")
@@ -284,13 +238,20 @@ class PostgresWorkStore:
         rows = await self._database.fetch(_FIND_APPROVAL, tenant_id, approval_id)
         return to_approval(rows[0]) if rows else None
 
-    def _remember(self, claim: Claim, seq: int) -> None:
-        self._last_seq[(claim.run_id, claim.fence)] = seq
-        if len(self._last_seq) > _LOGS_REMEMBERED:
-            self._last_seq.popitem(last=False)
+    async def _load_one(self, claim: Claim) -> asyncpg.Record | None:
+        [row] = await self._load_all([claim])
+        return row
 
-    def _forget(self, claim: Claim) -> None:
-        self._last_seq.pop((claim.run_id, claim.fence), None)
+    async def _load_all(self, claims: Sequence[Claim]) -> Sequence[asyncpg.Record | None]:
+        rows = await self._database.fetch(
+            _LOAD,
+            [claim.tenant_id for claim in claims],
+            [claim.run_id for claim in claims],
+            [claim.fence for claim in claims],
+            [claim.root_run_id for claim in claims],
+        )
+        told = {row["place"]: row for row in rows}
+        return [told.get(place) for place in range(1, len(claims) + 1)]
 
 
 def _told_wish(row: Mapping[str, Any]) -> CancelWish | None:
@@ -328,35 +289,3 @@ def _load_before(row: Mapping[str, Any]) -> tuple[tuple[RunEvent, ...], ...]:
 
 def _names(has: frozenset[str]) -> list[str]:
     return [escape_text(name) for name in sorted(has)]
-
-
-def _leavings(update: RunUpdate) -> tuple[Any, ...]:
-    """Parameters of append_events: what goes to the session, or is kept beside it."""
-    items = None if not update.session_items else dump_messages(update.session_items)
-    keys, values = (None, None) if not update.state_delta else dump_state(update.state_delta)
-    return update.iterations, items, update.last_agent, keys, values
-
-
-def _summary(update: RunUpdate) -> tuple[Any, ...]:
-    """The parameters of append_events from the state on, in its order."""
-    return (
-        update.state.value,
-        update.usage.input_tokens,
-        update.usage.cached_tokens,
-        update.usage.output_tokens,
-        update.usage.source.value,
-        update.model_calls,
-        update.tool_calls,
-        escape_optional(update.output_text),
-        update.error_code,
-        escape_optional(update.error_detail),
-        update.prompt_version,
-        update.prompt_fingerprint,
-        escape_optional(update.model),
-        None if update.rewritten_input is None else dump_input(update.rewritten_input),
-        update.cost,
-    )
-
-
-def _lost(claim: Claim) -> LeaseLost:
-    return LeaseLost(f"run {claim.run_id} is no longer held under fence {claim.fence}")

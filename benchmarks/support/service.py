@@ -21,6 +21,12 @@ class RunningService:
     key: str
     operator_key: str
     pid: int
+    data_dir: Path
+
+    @property
+    def postgres_pid(self) -> int:
+        """Its embedded Postgres' own first process."""
+        return int((self.data_dir / "postgres" / "postmaster.pid").read_text().split()[0])
 
     @property
     def headers(self) -> dict[str, str]:
@@ -50,7 +56,13 @@ def running_service(settings: Mapping[str, str]) -> Iterator[RunningService]:
         if found is None:
             raise RuntimeError(f"the service did not start:\n{log.read_text()[-2000:]}")
         keys = json.loads((folder / "dev-keys.json").read_text())
-        yield RunningService(address=found[0], key=keys["service"], operator_key=keys["operator"], pid=process.pid)
+        yield RunningService(
+            address=found[0],
+            key=keys["service"],
+            operator_key=keys["operator"],
+            pid=process.pid,
+            data_dir=folder,
+        )
     finally:
         process.terminate()
         process.wait(timeout=60)
