@@ -84,6 +84,14 @@ class Feed(Protocol):
         """Doorbells of ``announce_approvals``, here and elsewhere."""
         ...
 
+    def announce_events(self, tenant_id: TenantId) -> None:
+        """Events of some run of this tenant were committed."""
+        ...
+
+    def subscribe_events(self, tenant_id: TenantId) -> Subscription:
+        """Doorbells of ``announce_events``, here and elsewhere."""
+        ...
+
     def announce_cancel(self, run_id: RunId) -> None:
         """A cancel was asked for: its holder, here or elsewhere, should look."""
         ...

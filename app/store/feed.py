@@ -45,6 +45,7 @@ class _Kind(StrEnum):
     STORED = "stored"
     ENDED = "ended"
     APPROVALS = "approvals"
+    EVENTS = "events"
     CANCEL = "cancel"
     QUEUED = "queued"
     WATCH = "watch"
@@ -52,7 +53,7 @@ class _Kind(StrEnum):
     HELLO = "hello"
 
 
-_TOLD: Final = (_Kind.STORED, _Kind.ENDED, _Kind.APPROVALS, _Kind.CANCEL)
+_TOLD: Final = (_Kind.STORED, _Kind.ENDED, _Kind.APPROVALS, _Kind.EVENTS, _Kind.CANCEL)
 
 
 class PostgresFeed(LocalFeed):
@@ -102,6 +103,10 @@ class PostgresFeed(LocalFeed):
     def announce_approvals(self, tenant_id: TenantId) -> None:
         super().announce_approvals(tenant_id)
         self._say(_Kind.APPROVALS, tenant_id)
+
+    def announce_events(self, tenant_id: TenantId) -> None:
+        super().announce_events(tenant_id)
+        self._say(_Kind.EVENTS, tenant_id)
 
     def announce_cancel(self, run_id: RunId) -> None:
         super().announce_cancel(run_id)
@@ -340,7 +345,7 @@ class PostgresFeed(LocalFeed):
                 # Most of it is for others.
                 if about.partition(" ")[0] in self._readers:
                     self._hear_text(TextFrame.parse(about))
-            case _Kind.STORED | _Kind.ENDED | _Kind.APPROVALS | _Kind.CANCEL | _Kind.WATCH:
+            case _Kind.STORED | _Kind.ENDED | _Kind.APPROVALS | _Kind.EVENTS | _Kind.CANCEL | _Kind.WATCH:
                 for item in about.split():
                     self._take_item(kind, item)
             case _:
@@ -358,6 +363,8 @@ class PostgresFeed(LocalFeed):
                 super().announce_cancel(RunId(item))
             case _Kind.APPROVALS:
                 self._ring_approvals(TenantId(item))
+            case _Kind.EVENTS:
+                self._ring_events(TenantId(item))
             case _Kind.WATCH:
                 run_id, _, position = item.partition("/")
                 has = Position.parse(position) if position else None

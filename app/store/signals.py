@@ -117,6 +117,7 @@ class LocalFeed:
         self._readers: dict[RunId, set[LocalSubscription]] = {}
         self._end_readers: dict[RunId, set[LocalSubscription]] = {}
         self._approval_readers: dict[TenantId, set[LocalSubscription]] = {}
+        self._event_readers: dict[TenantId, set[LocalSubscription]] = {}
         self._texts: dict[RunId, AnswerText] = {}
         self._drives: dict[RunId, _Drives] = {}
         self._fences: dict[RunId, int] = {}
@@ -141,6 +142,9 @@ class LocalFeed:
     def subscribe_approvals(self, tenant_id: TenantId) -> LocalSubscription:
         return self._join(self._approval_readers, tenant_id)
 
+    def subscribe_events(self, tenant_id: TenantId) -> LocalSubscription:
+        return self._join(self._event_readers, tenant_id)
+
     def _join(self, of: dict[K, set[LocalSubscription]], key: K) -> LocalSubscription:
         reader = LocalSubscription(partial(_leave, of, key), limit=self._buffer_signals)
         of.setdefault(key, set()).add(reader)
@@ -149,7 +153,7 @@ class LocalFeed:
     @property
     def readers(self) -> int:
         """How many subscriptions are open."""
-        of_all = (self._readers, self._end_readers, self._approval_readers)
+        of_all = (self._readers, self._end_readers, self._approval_readers, self._event_readers)
         return sum(len(readers) for of in of_all for readers in of.values())
 
     def announce_stored(self, run_id: RunId) -> None:
@@ -172,6 +176,13 @@ class LocalFeed:
 
     def _ring_approvals(self, tenant_id: TenantId) -> None:
         for reader in self._approval_readers.get(tenant_id, ()):
+            reader.ring(_STORED)
+
+    def announce_events(self, tenant_id: TenantId) -> None:
+        self._ring_events(tenant_id)
+
+    def _ring_events(self, tenant_id: TenantId) -> None:
+        for reader in self._event_readers.get(tenant_id, ()):
             reader.ring(_STORED)
 
     def announce_cancel(self, run_id: RunId) -> None:
@@ -255,6 +266,8 @@ class LocalFeed:
             LocalFeed.announce_ended(self, run_id)
         for tenant_id in self._approval_readers:
             self._ring_approvals(tenant_id)
+        for tenant_id in self._event_readers:
+            self._ring_events(tenant_id)
         self._work.set()
         self._cancel.set()
 
