@@ -16,19 +16,23 @@ import asyncpg
 import httpx
 import pytest
 
-# A key, a webhook's secret, a signed token.
+# A key, a webhook's secret, a signed token, a ticket to a stream.
 SECRET: Final = re.compile(
     r"rw_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"
     r"|whsec_[A-Za-z0-9+/=_-]{24,}"
     r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    r"|tkt_[A-Za-z0-9_-]{80,}"
 )
 # The greeting of a service whose database is its own names the first keys, and so does the command that makes some.
 _SHOWN_LINE: Final = re.compile(r"\s*\"?(service|approver|operator|secret)\"?:?\s+\"?rw_[A-Za-z0-9_-]{43}\"?,?\s*")
 # The first show what a secret looks like; the others make one, and answer it to whoever asked.
 _SHOWS_EXAMPLES: Final = ("/openapi.json", "/docs")
-_MAKES_SECRETS: Final = re.compile(r"/(keys|webhooks|keys/[^/]+/rotate)")
+_MAKES_SECRETS: Final = re.compile(r"/(keys|webhooks|keys/[^/]+/rotate|stream-tickets)")
 # The same in the words of Postgres.
-_IN_SQL: Final = r"rw_[A-Za-z0-9_-]{43}|whsec_[A-Za-z0-9+/=_-]{24,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\."
+_IN_SQL: Final = (
+    r"rw_[A-Za-z0-9_-]{43}|whsec_[A-Za-z0-9+/=_-]{24,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|tkt_[A-Za-z0-9_-]{80,}"
+)
 _AROUND: Final = 60
 
 _found: list[str] = []
@@ -64,14 +68,19 @@ def look_into_database(url: str) -> None:
     async def read() -> None:
         connection = await asyncpg.connect(url)
         try:
-            names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
-            parts = [f"(SELECT '{row[0]}', t::text FROM \"{row[0]}\" t WHERE t::text ~ $1 LIMIT 3)" for row in names]
-            for table, row in await connection.fetch(" UNION ALL ".join(parts), _IN_SQL) if parts else ():
-                look(row, f"table {table}")
+            await look_through(connection)
         finally:
             await connection.close()
 
     asyncio.run(read())
+
+
+async def look_through(connection: asyncpg.Connection) -> None:
+    """The same for the database of a connection that is there, and stays."""
+    names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+    parts = [f"(SELECT '{row[0]}', t::text FROM \"{row[0]}\" t WHERE t::text ~ $1 LIMIT 3)" for row in names]
+    for table, row in await connection.fetch(" UNION ALL ".join(parts), _IN_SQL) if parts else ():
+        look(row, f"table {table}")
 
 
 def look_into_folder(folder: Path) -> None:

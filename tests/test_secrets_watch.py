@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 # No new one: all processes of a run have to collect the same tests.
 KEY = f"rw_{'key-of_A1' * 5}"[:46]
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl"
-SECRETS = [KEY, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", TOKEN]
+TICKET = f"tkt_{'ticket-of_A1' * 9}"
+SECRETS = [KEY, TICKET, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", TOKEN]
 PRINTS = f"def test_that_prints() -> None:\n    print('{KEY}')\n"
 LOGS = f"import logging\ndef test_that_logs() -> None:\n    logging.getLogger('x').error('for %s', '{KEY}')\n"
 
@@ -56,7 +57,8 @@ def test_any_other_line_with_a_key_is_seen(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/webhooks", "/tenants/ten_1/keys", "/tenants/ten_1/keys/key_1/rotate", "/operators/keys"]
+    "path",
+    ["/webhooks", "/tenants/ten_1/keys", "/tenants/ten_1/keys/key_1/rotate", "/operators/keys", "/stream-tickets"],
 )
 def test_who_asks_for_a_secret_is_answered_one(path: str) -> None:
     look_at_answer(answer(201, "POST", path, KEY))

@@ -1,22 +1,26 @@
 """The outermost layer, as plain ASGI: the request's id, the body's limit, and what becomes of unexpected errors."""
 
 import asyncio
+import contextlib
 import logging
 import re
 from dataclasses import dataclass
 from typing import Final
 
+from starlette import status
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from app.api.problems import problem_of
-from app.errors import Draining, MalformedRequest, RequestError, TooLarge
+from app.errors import Draining, MalformedRequest, NotFound, RequestError, TooLarge
 from app.ports.clock import IdSource
 
 _log: Final = logging.getLogger(__name__)
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_BEGINNINGS: Final = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _ARTIFACT: Final = re.compile(r"/sessions/[^/]+/artifacts/[^/]+")
 
 
@@ -42,41 +46,51 @@ class Edge:
         self._artifacts = BodyLimit(limit_bytes=max_artifact_bytes, what="an artifact", code="artifact_too_large")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "HEAD":
+        if scope.get("method") == "HEAD":
             scope = _as_get(scope)
         headers = Headers(scope=scope)
-        answer = _Answer(send, request_id=self._choose_id(headers))
+        answer = Answer(send, request_id=choose_id(headers, self._ids))
         scope.setdefault("state", {})["request_id"] = answer.request_id
         try:
-            limit = self._limit_of(scope)
-            _check_declared_length(headers, limit)
-            await self._app(scope, _LimitedBody(receive, limit).receive, answer.send)
-        except ClientDisconnect:
+            if scope["type"] == "http":
+                limit = self._limit_of(scope)
+                _check_declared_length(headers, limit)
+                receive = _LimitedBody(receive, limit).receive
+            await self._app(scope, receive, answer.send)
+        except (ClientDisconnect, WebSocketDisconnect):
             return
         except asyncio.CancelledError:
             # The process goes away and waits no longer. What was asked for may have happened, so nothing is claimed.
+            if answer.is_open_socket:
+                await answer.close(status.WS_1001_GOING_AWAY)
+                return
             if answer.started:
                 raise
             await self._answer_error(Draining("this process is going away"), answer, scope, receive)
         except Exception as error:  # noqa: BLE001 - the top of a request: whatever it was becomes an answer
             await self._answer_error(error, answer, scope, receive)
 
-    async def _answer_error(self, error: Exception, answer: "_Answer", scope: Scope, receive: Receive) -> None:
+    async def _answer_error(self, error: Exception, answer: "Answer", scope: Scope, receive: Receive) -> None:
         if not isinstance(error, RequestError):
             _log.error("request %s failed unexpectedly", answer.request_id, exc_info=error)
-        if not answer.started:
-            await problem_of(error, request_id=answer.request_id)(scope, receive, answer.send)
-
-    def _choose_id(self, headers: Headers) -> str:
-        given = headers.get("x-request-id", "")
-        return given if _SANE_ID.fullmatch(given) else self._ids.new("req")
+        if answer.is_open_socket:
+            await answer.close(status.WS_1011_INTERNAL_ERROR)
+        elif not answer.started:
+            with contextlib.suppress(WebSocketDisconnect):
+                await problem_of(error, request_id=answer.request_id)(scope, receive, answer.send)
 
     def _limit_of(self, scope: Scope) -> BodyLimit:
         is_artifact = scope["method"] == "PUT" and _ARTIFACT.fullmatch(scope["path"])
         return self._artifacts if is_artifact else self._requests
+
+
+def choose_id(headers: Headers, ids: IdSource) -> str:
+    """The request's id: its client's, where that is a sane one."""
+    given = headers.get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else ids.new("req")
 
 
 def _check_declared_length(headers: Headers, limit: BodyLimit) -> None:
@@ -112,19 +126,36 @@ class _LimitedBody:
         return message
 
 
-class _Answer:
-    """Adds to every answer what every answer has."""
+class Answer:
+    """Adds to every answer what every answer has. ``is_open_socket``: a WebSocket was accepted, and is not closed."""
 
     def __init__(self, send: Send, *, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
         self.started = False
+        self.is_open_socket = False
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] in _BEGINNINGS:
             self.started = True
+            self.is_open_socket = message["type"] == "websocket.accept"
+            message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.request_id
             headers["X-Content-Type-Options"] = "nosniff"
             headers.setdefault("Cache-Control", "no-store")
-        await self._send(message)
+        if message["type"] == "websocket.close":
+            if not self.started:
+                # No route of ours closes what it has not accepted: there is none.
+                raise NotFound("there is nothing at this address")
+            self.is_open_socket = False
+        try:
+            await self._send(message)
+        except OSError:
+            # So the server says that a WebSocket's client has left, also before it was answered.
+            raise WebSocketDisconnect(status.WS_1006_ABNORMAL_CLOSURE) from None
+
+    async def close(self, code: int) -> None:
+        """Of a WebSocket. Its client may have left."""
+        with contextlib.suppress(WebSocketDisconnect):
+            await self.send({"type": "websocket.close", "code": code, "reason": ""})

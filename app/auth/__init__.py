@@ -5,10 +5,12 @@ from app.auth.entrance import Entrance
 from app.auth.issuer import IssuerAway, IssuerKeys, IssuerUnavailable
 from app.auth.keys import hash_secret, new_secret
 from app.auth.principal import Principal, Scope
+from app.auth.tickets import TICKET_SECONDS, Ticket, Tickets
 from app.auth.tokens import TokenRules, Tokens
 from app.auth.uses import Uses, keep_uses
 
 __all__ = [
+    "TICKET_SECONDS",
     "AttemptRules",
     "Attempts",
     "Entrance",
@@ -17,6 +19,8 @@ __all__ = [
     "IssuerUnavailable",
     "Principal",
     "Scope",
+    "Ticket",
+    "Tickets",
     "TokenRules",
     "Tokens",
     "Uses",

@@ -1,4 +1,4 @@
-"""Every request comes in here: with a key, or with a token of the configured issuer."""
+"""Every request comes in here: with a key, with a token of the configured issuer, or with a ticket to a stream."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,25 +6,28 @@ from typing import Final
 from app.auth.attempts import Attempts
 from app.auth.keys import hash_secret, is_secret, read_bearer
 from app.auth.principal import Principal, Scope, read_scopes
-from app.auth.tokens import Tokens, is_token
+from app.auth.tickets import Ticket, Tickets, is_ticket
+from app.auth.tokens import Tokens, is_persons, is_token
 from app.auth.uses import Uses
 from app.errors import Forbidden, TooManyRequests, Unauthenticated
 from app.ports.clock import Clock
-from app.ports.records import KeyRecord
+from app.ports.records import KeyRecord, TicketHolder
 from app.ports.store import KeyStore
 
 # One text for every cause: nobody learns whether a key ever existed.
 _REFUSAL: Final = "a valid key is needed: Authorization: Bearer <key>"
+_TICKET_REFUSAL: Final = "a valid ticket to this stream is needed: POST /stream-tickets"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entrance:
-    """Makes principals of ``Authorization`` headers. ``tokens`` is None where there is no issuer."""
+    """Makes principals of ``Authorization`` headers, and of tickets. ``tokens`` is None where there is no issuer."""
 
     keys: KeyStore
     clock: Clock
     attempts: Attempts
     uses: Uses
+    tickets: Tickets
     tokens: Tokens | None = None
 
     async def admit(self, header: str | None, *, address: str | None) -> Principal:
@@ -39,13 +42,31 @@ class Entrance:
             raise Unauthenticated(_REFUSAL)
         async with self.attempts.attempt(address, hash_secret(text), self.clock):
             principal, retry_after_seconds = await self._identify(text)
-        if retry_after_seconds is not None:
-            raise TooManyRequests(
-                "the tenant's requests per minute are used up",
-                code="rate_limited",
-                retry_after_seconds=max(1.0, retry_after_seconds),
-            )
+        _check_rate(retry_after_seconds)
         return principal
+
+    async def admit_ticket(self, text: str, *, resource: str, address: str | None) -> Principal:
+        """The same for a request that shows a ticket, to the stream at the path ``resource``. The principal may do
+        what the ticket is for, and nothing else."""
+        if not is_ticket(text):
+            raise Unauthenticated(_TICKET_REFUSAL)
+        async with self.attempts.attempt(address, hash_secret(text), self.clock):
+            ticket = self._open(text, resource)
+            record = await self.keys.admit_holder(_holder_of(ticket))
+            principal = self._of_ticket(ticket, record)
+        if not is_persons(principal.key_id):
+            self.uses.note(principal.key_id, self.clock.now())
+        _check_rate(None if record is None else record.retry_after_seconds)
+        return principal
+
+    async def ticket_holds(self, text: str, *, resource: str) -> bool:
+        """Whether a request that was let in with it would be so still. It is counted nowhere."""
+        try:
+            ticket = self._open(text, resource)
+            self._of_ticket(ticket, await self.keys.find_holder(_holder_of(ticket))).tenant_for(ticket.scope)
+        except (Unauthenticated, Forbidden):
+            return False
+        return True
 
     async def still_holds(self, header: str | None, scope: Scope) -> bool:
         """Whether a request that was let in would be so still. It is counted nowhere."""
@@ -90,6 +111,27 @@ class Entrance:
             subject=record.subject,
             scopes=scopes & {Scope.OPERATOR} if is_operators else scopes - {Scope.OPERATOR},
             groups=record.groups,
+            good_until=expires_at,
+        )
+
+    def _open(self, text: str, resource: str) -> Ticket:
+        ticket = self.tickets.open(text)
+        if ticket is None or ticket.resource != resource:
+            raise Unauthenticated(_TICKET_REFUSAL)
+        return ticket
+
+    def _of_ticket(self, ticket: Ticket, record: KeyRecord | None) -> Principal:
+        is_unread = is_persons(ticket.key_id) and self.tokens is None
+        if record is None or record.revoked or is_unread:
+            raise Unauthenticated(_TICKET_REFUSAL)
+        # What a token says is in the ticket and nowhere else.
+        scopes = {ticket.scope} if is_persons(ticket.key_id) else {ticket.scope} & read_scopes(record.scopes)
+        return Principal(
+            tenant_id=record.tenant_id,
+            key_id=ticket.key_id,
+            subject=record.subject,
+            scopes=frozenset(scopes),
+            good_until=ticket.until_ms / 1000,
         )
 
     async def _of_token(self, tokens: Tokens, text: str) -> tuple[Principal, float | None]:
@@ -107,5 +149,23 @@ class Entrance:
             scopes=person.scopes,
             groups=person.groups,
             user=person.subject,
+            good_until=person.good_until,
         )
         return principal, record.retry_after_seconds
+
+
+def _holder_of(ticket: Ticket) -> TicketHolder:
+    return TicketHolder(
+        tenant_id=ticket.tenant_id,
+        key_id=None if is_persons(ticket.key_id) else ticket.key_id,
+        until=ticket.until_ms / 1000,
+    )
+
+
+def _check_rate(retry_after_seconds: float | None) -> None:
+    if retry_after_seconds is not None:
+        raise TooManyRequests(
+            "the tenant's requests per minute are used up",
+            code="rate_limited",
+            retry_after_seconds=max(1.0, retry_after_seconds),
+        )

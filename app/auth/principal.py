@@ -34,7 +34,8 @@ def read_scopes(texts: Iterable[str]) -> frozenset[Scope]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principal:
     """Who asks. ``tenant_id`` is None for an operator's key; ``subject`` is the person or program behind the key, and
-    ``groups`` what they belong to. ``user`` is the only one in whose name they may ask; None: they name any."""
+    ``groups`` what they belong to. ``user`` is the only one in whose name they may ask; None: they name any.
+    ``good_until``, in epoch seconds, is when what they showed ends; None: at no known time."""
 
     tenant_id: TenantId | None
     key_id: KeyId
@@ -42,6 +43,7 @@ class Principal:
     scopes: frozenset[Scope]
     groups: frozenset[str] = frozenset()
     user: str | None = None
+    good_until: float | None = None
 
     @property
     def actor(self) -> str:

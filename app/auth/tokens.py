@@ -19,6 +19,9 @@ from app.ids import KeyId
 from app.ports.clock import Clock
 
 _LEEWAY_SECONDS: Final = 60
+# More than any clock has, and no more than a float.
+_FOR_EVER: Final = 2**53
+_PERSON: Final = "oidc:"
 _MAX_TOKEN: Final = 16_384
 _MAX_HEADER: Final = 2_048
 # OpenID Connect Core allows a subject so much.
@@ -40,17 +43,19 @@ class TokenRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """Whom a token is about. ``tenant`` is the id or the name of one that may not exist."""
+    """Whom a token is about. ``tenant`` is the id or the name of one that may not exist. After ``good_until``, in
+    epoch seconds, the token is not taken any more."""
 
     subject: str
     tenant: str
     scopes: frozenset[Scope]
     groups: frozenset[str]
+    good_until: float
 
     @property
     def key_id(self) -> KeyId:
         """What stands where a key's id would."""
-        return KeyId("oidc:" + hashlib.sha256(self.subject.encode()).hexdigest()[:32])
+        return KeyId(_PERSON + hashlib.sha256(self.subject.encode()).hexdigest()[:32])
 
 
 class Tokens:
@@ -105,6 +110,7 @@ class Tokens:
             tenant=_read_name(claims.get(self._rules.tenant_claim)),
             scopes=read_scopes(_read_texts(scopes.split() if isinstance(scopes, str) else scopes)) - {Scope.OPERATOR},
             groups=frozenset(_read_texts([groups] if isinstance(groups, str) else groups)),
+            good_until=float(min(claims["exp"], _FOR_EVER)) + _LEEWAY_SECONDS,
         )
 
 
@@ -126,6 +132,11 @@ _REGISTRY: Final = _Registry(strict_check_header=False)
 def is_token(text: str) -> bool:
     """Whether it could be a token."""
     return len(text) <= _MAX_TOKEN and _TOKEN.fullmatch(text) is not None
+
+
+def is_persons(key_id: KeyId) -> bool:
+    """Whether the id stands for the holder of a token, and is no key's."""
+    return key_id.startswith(_PERSON)
 
 
 def _read_header(text: str) -> Mapping[str, Any]:

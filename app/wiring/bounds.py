@@ -1,14 +1,15 @@
 """Bounds on how much a request may send before its content, how long it may take to arrive, and how long its answer may
 lie untaken: the server library has none of them."""
 
-import json
+import re
 from asyncio import BaseTransport, TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.execution.system import Uuid7Ids
+from app.wiring.refusals import refusal
+from app.wiring.sockets import is_handshake
 
 # As much as common proxies let through.
 MAX_HEAD_BYTES: Final = 65_536
@@ -23,6 +24,7 @@ class BoundedProtocol(HttpToolsProtocol):
     takes nothing of its answers, is closed too. Make one by ``bounded_protocol``."""
 
     request_seconds = 30.0
+    socket_path: re.Pattern[bytes] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -97,6 +99,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_expecting()
         super().on_message_complete()
 
+    def _should_upgrade(self) -> bool:
+        path = self.url.partition(b"?")[0]
+        is_wanted = self.socket_path is not None and self.socket_path.fullmatch(path) is not None
+        # A connection can't be another's while an earlier answer is on its way.
+        before = self._latest()
+        is_free = before is None or before.response_complete
+        return is_wanted and is_free and super()._should_upgrade() and is_handshake(self.scope["method"], self.headers)
+
+    def handle_websocket_upgrade(self) -> None:
+        """From here on the connection is another protocol's: this one must not close it."""
+        self._stop_expecting()
+        self._stop_watching()
+        super().handle_websocket_upgrade()
+
     def _unsupported_upgrade_warning(self) -> None:
         """Who asks for another protocol is answered in this one (RFC 9110): nothing to warn of."""
 
@@ -116,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect()
         elif self._is_arriving:
             told = f"the request was not wholly there within {self.request_seconds:g} seconds"
-            self._refuse(408, "Request Timeout", told)
+            self._refuse(408, told)
         else:
             self.transport.close()
 
@@ -135,14 +151,14 @@ class BoundedProtocol(HttpToolsProtocol):
     # --- what is answered in the application's place ---
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "Bad Request", "this is no HTTP request")
+        self._refuse(400, "this is no HTTP request")
 
-    def _refuse(self, status: int, reason: str, detail: str) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Answers what is at fault, unless another answer is under way, and closes."""
         latest = self._latest()
         is_begun = self._is_latest_arriving() and latest is not None and latest.response_started
         if not (is_begun or self.pipeline or self._is_before_answered()):
-            self.transport.write(_answer(status, reason, detail))
+            self.transport.write(refusal(status, detail))
         if latest is not None:
             latest.disconnected = True
             latest.message_event.set()
@@ -150,7 +166,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         what = "line and headers are" if self._is_in_head else "trailers and framing are"
-        self._refuse(431, "Request Header Fields Too Large", f"the request's {what} over {MAX_HEAD_BYTES} bytes")
+        self._refuse(431, f"the request's {what} over {MAX_HEAD_BYTES} bytes")
 
     def close_gently(self) -> None:
         """As the application closes, whose answer may come before the end of what it answers."""
@@ -228,33 +244,8 @@ class _ClosedGently(Transport):
         self._close()
 
 
-def bounded_protocol(request_seconds: float) -> type[BoundedProtocol]:
-    """The protocol with its time, as the server library wants it: a class."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"request_seconds": request_seconds})
-
-
-_CODES: Final = {400: "malformed_request", 408: "request_timeout", 431: "request_head_too_large"}
-
-
-def _answer(status: int, reason: str, detail: str) -> bytes:
-    code, request_id = _CODES[status], Uuid7Ids().new("req")
-    problem = json.dumps(
-        {
-            "type": f"urn:runwright:problem:{code}",
-            "title": code.replace("_", " ").capitalize(),
-            "status": status,
-            "detail": detail,
-            "instance": f"urn:runwright:request:{request_id}",
-            "code": code,
-        }
-    )
-    head = (
-        f"HTTP/1.1 {status} {reason}",
-        "content-type: application/problem+json",
-        f"content-length: {len(problem)}",
-        f"x-request-id: {request_id}",
-        "x-content-type-options: nosniff",
-        "cache-control: no-store",
-        "connection: close",
-    )
-    return ("\r\n".join(head) + "\r\n\r\n" + problem).encode()
+def bounded_protocol(request_seconds: float, socket_path: re.Pattern[bytes] | None = None) -> type[BoundedProtocol]:
+    """The protocol with its time, as the server library wants it: a class. Only at ``socket_path`` there are
+    WebSockets."""
+    made = {"request_seconds": request_seconds, "socket_path": socket_path}
+    return type("BoundedProtocol", (BoundedProtocol,), made)

@@ -3,13 +3,18 @@
 import contextlib
 import socket
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 
+from app.api import SOCKET_PATH
 from app.errors import ConfigurationError
 from app.wiring.bounds import bounded_protocol
 from app.wiring.signals import StopSignals
+from app.wiring.sockets import MAX_MESSAGE_BYTES, bounded_socket
+
+_PING_SECONDS: Final = 15.0
 
 
 class _Server(uvicorn.Server):
@@ -42,8 +47,13 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=bounded_protocol(request_seconds),
-                ws="none",
+                http=bounded_protocol(request_seconds, SOCKET_PATH),
+                ws=bounded_socket(request_seconds),
+                ws_max_size=MAX_MESSAGE_BYTES,
+                ws_ping_interval=_PING_SECONDS,
+                ws_ping_timeout=request_seconds,
+                # It would cost memory for each reader, and tell of what is sent by its length.
+                ws_per_message_deflate=False,
                 server_header=False,
                 # By itself the library believes whoever comes from this machine, and a variable of its own.
                 proxy_headers=bool(trusted_proxies),
@@ -69,6 +79,10 @@ class HttpServer:
 
         with signals.tell(hear):
             await self._server.serve(sockets=[self._socket])
+
+    async def serve_beside(self) -> None:
+        """Until ``stop``: signals are for the server that this one stands beside."""
+        await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
         self._server.should_exit = True

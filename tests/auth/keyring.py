@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.errors import StoreUnavailable
 from app.ids import KeyId, TenantId
-from app.ports.records import KeyRecord
+from app.ports.records import KeyRecord, TicketHolder
 
 SECRET = "rw_" + "k" * 43
 RECORD = KeyRecord(
@@ -27,6 +27,7 @@ class Keyring:
 
     records: dict[bytes, KeyRecord] = field(default_factory=dict)
     tenants: dict[str, KeyRecord] = field(default_factory=dict)
+    holders: dict[TicketHolder, KeyRecord] = field(default_factory=dict)
     is_away: bool = False
     found: int = 0
     admitted: int = 0
@@ -47,6 +48,14 @@ class Keyring:
     async def admit_tenant(self, tenant: str) -> KeyRecord | None:
         self.admitted += 1
         return self._answer(self.tenants.get(tenant))
+
+    async def find_holder(self, holder: TicketHolder) -> KeyRecord | None:
+        self.found += 1
+        return self._answer(self.holders.get(holder))
+
+    async def admit_holder(self, holder: TicketHolder) -> KeyRecord | None:
+        self.admitted += 1
+        return self._answer(self.holders.get(holder))
 
     async def note_uses(self, uses: Mapping[KeyId, float]) -> None:
         self._answer(None)

@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from app.auth import Attempts, Entrance, Principal, Scope, Uses, hash_secret, new_secret
+from app.auth import Attempts, Entrance, Principal, Scope, Tickets, Uses, hash_secret, new_secret
 from app.errors import StoreUnavailable, TooManyRequests, Unauthenticated
 from app.ids import KeyId, TenantId
 from app.ports.records import KeyRecord
 from app.testing import FakeClock
 from tests.auth.keyring import RECORD, SECRET, Keyring
 
+TICKETS = Tickets(b"k" * 32)
+
 
 def entrance(*, keys: Keyring | None = None, record: KeyRecord = RECORD) -> Entrance:
     keys = Keyring({hash_secret(SECRET): record}) if keys is None else keys
-    return Entrance(keys=keys, clock=FakeClock(start_at=100.0), attempts=Attempts(), uses=Uses())
+    return Entrance(keys=keys, clock=FakeClock(start_at=100.0), attempts=Attempts(), uses=Uses(), tickets=TICKETS)
 
 
 async def admit(door: Entrance, header: str | None = f"Bearer {SECRET}") -> Principal:

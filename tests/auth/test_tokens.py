@@ -72,6 +72,7 @@ async def test_a_good_token_makes_the_person_that_it_tells_of(
         tenant="acme",
         scopes=frozenset({Scope.RUNS_READ, Scope.RUNS_WRITE}),
         groups=frozenset({"finance"}),
+        good_until=claims()["exp"] + 60,
     )
 
 
@@ -135,9 +136,7 @@ async def test_claims_go_by_the_names_that_the_operator_gave(
     tokens = Tokens(rules, IssuerKeys(Issuer(url=issuer.url, get=fetch), clock), clock)
     named = {"https://acme.example/org": "globex", "roles": ["runs:read"], "teams": ["ops"]}
     person = await tokens.read(sign(claims(**named), rsa_key(), "RS256"))
-    assert person == Person(
-        subject="ada", tenant="globex", scopes=frozenset({Scope.RUNS_READ}), groups=frozenset({"ops"})
-    )
+    assert (person.tenant, person.scopes, person.groups) == ("globex", frozenset({Scope.RUNS_READ}), frozenset({"ops"}))
 
 
 @pytest.mark.parametrize(

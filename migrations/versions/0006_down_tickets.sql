@@ -1,0 +1,1 @@
+DROP FUNCTION admit_holder, find_holder;
