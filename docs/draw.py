@@ -17,7 +17,10 @@ from app.agents import Agent
 from app.cli.settings import render_settings
 from app.events import EVENT_CLASSES, EventBody
 from app.execution.adk import EVENT_MAP
+from app.observability import Metrics
+from app.observability.deployment import show_deployment
 from app.policy import BudgetLimits, DeadlineConfig, RetryConfig
+from app.ports.records import Snapshot
 from app.run.causes import STATE_BY_CODE
 from app.run.state import Phase
 from app.run.transitions import TABLE
@@ -112,6 +115,24 @@ def _says(make: Callable[..., Any] | None) -> str:
     return "" if make is None else " ".join((inspect.getdoc(make) or "").split())
 
 
+def draw_metrics() -> str:
+    """Every figure with its type, its labels and what it tells."""
+    snapshot = Snapshot(runs_by_state={}, oldest_queued_seconds=0.0)
+    shared = {family.name for family in show_deployment(snapshot)} - {"runwright_database_up"}
+    metrics = Metrics()
+    # What has open labels is there from the first request on.
+    metrics.request_answered(method="GET", route="/runs", status=200, seconds=0.0)
+    lines = ["| figure | type | labels | of | tells |", "| --- | --- | --- | --- | --- |"]
+    for family in sorted(metrics.collect(snapshot), key=lambda family: family.name):
+        if family.name.startswith("runwright_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            found = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
+            labels = ", ".join(f"`{label}`" for label in found)
+            whose = "the deployment" if family.name in shared else "the process"
+            lines.append(f"| `{name}` | {family.type} | {labels} | {whose} | {family.documentation} |")
+    return "\n".join(lines)
+
+
 DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "compatibility.md": {"differences": draw_differences, "scenarios": draw_scenarios},
     "settings.md": {"settings": render_settings},
@@ -121,6 +142,7 @@ DRAWN: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "causes": draw_causes,
         "defaults": draw_defaults,
     },
+    "metrics.md": {"metrics": draw_metrics},
     "runtime.md": {"event-map": draw_event_map},
     "security.md": {"probes": draw_probes},
 }

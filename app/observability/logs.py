@@ -59,6 +59,8 @@ def configure_logs(*, level: str = "INFO", stream: TextIO | None = None) -> None
     threshold = logging.getLevelNamesMapping().get(level.upper())
     if threshold is None:
         raise ConfigurationError(f"there is no log level {level!r}")
+    # No line shows them, and they are looked up for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = _Handler(sys.stderr if stream is None else stream)
     handler.addFilter(_cut)
     handler.setFormatter(

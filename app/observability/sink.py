@@ -12,6 +12,7 @@ from app.events import (
     ApprovalGranted,
     ApprovalRequired,
     AttemptFailed,
+    BudgetRefused,
     CallbackOverride,
     ModelFellBack,
     ModelResponded,
@@ -190,6 +191,8 @@ class ObservingSink:
                 metrics.model_failed()
                 metrics.tokens_used(usage or Usage())
                 metrics.cost_arose(cost)
+            case BudgetRefused(dimension=dimension):
+                metrics.budget_refused(dimension)
             case ModelFellBack():
                 metrics.model_fell_back()
             case RepairRequested():

@@ -11,7 +11,7 @@ from app.store.migrate import head_revision
 
 _GAUGES: Final = """
     SELECT g.state, g.runs, g.oldest_seconds, w.unclaimable, w.approvals_pending, w.oldest_approval_seconds,
-        w.notices_waiting, w.oldest_notice_seconds
+        w.notices_waiting, w.oldest_notice_seconds, deployment_workers() AS workers
     FROM deployment_gauges() g CROSS JOIN deployment_waits() w
 """
 _REVISION: Final = "SELECT version_num FROM alembic_version"
@@ -34,6 +34,7 @@ class PostgresGauges:
             oldest_approval_seconds=rows[0]["oldest_approval_seconds"],
             notices_waiting=rows[0]["notices_waiting"],
             oldest_notice_seconds=rows[0]["oldest_notice_seconds"],
+            workers=rows[0]["workers"],
         )
 
     async def check(self) -> str | None:

@@ -62,7 +62,7 @@ def test_no_port_is_open_to_other_machines(services: dict[str, Any], name: str) 
 
 def test_every_file_that_is_mounted_exists(services: dict[str, Any], project: Path) -> None:
     mounts = [mount for service in services.values() for mount in service.get("volumes", []) if mount[0] == "."]
-    assert len(mounts) == 2
+    assert len(mounts) == 3
     assert [mount for mount in mounts if not (project / mount.split(":")[0]).is_file()] == []
 
 

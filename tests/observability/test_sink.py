@@ -16,6 +16,7 @@ from app.events import (
     ApprovalGranted,
     ApprovalRequired,
     AttemptFailed,
+    BudgetRefused,
     CallbackOverride,
     CancellationRequested,
     GuardrailRefusal,
@@ -206,6 +207,23 @@ def test_an_override_is_counted_and_what_it_says_is_no_model_call(sink: EventSin
 def test_a_run_that_is_handed_over_is_counted(sink: EventSink, metrics: Metrics) -> None:
     sink.stored(TENANT, [make_event(AgentTransfer(from_agent="front-desk", to_agent="billing"))])
     assert read_figures(metrics)["runwright_agent_transfers_total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("dimension", "told"),
+    [
+        ("max_output_tokens", 'runwright_budget_refusals_total{dimension="max_output_tokens"}'),
+        ("output_tokens", 'runwright_ceiling_refusals_total{dimension="output_tokens"}'),
+    ],
+)
+def test_a_refusal_is_counted_for_the_budget_or_the_ceiling_whose_room_was_short(
+    sink: EventSink, metrics: Metrics, dimension: str, told: str
+) -> None:
+    refused = BudgetRefused(dimension=dimension, limit=1, used=1, iteration=1, author="clerk")
+    sink.stored(TENANT, [make_event(refused)])
+    figures = read_figures(metrics)
+    refusals = {name: value for name, value in figures.items() if "refusals_total" in name}
+    assert (refusals.pop(told), set(refusals.values())) == (1, {0})
 
 
 def test_a_model_that_stood_in_and_a_repair_are_counted(sink: EventSink, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""Who am I; and for operators: alive, ready, metrics, the API's own description."""
+"""Who am I; and for operators: alive, ready, the API's own description."""
 
 from typing import Final
 
@@ -17,13 +17,14 @@ from app.ids import TenantId
 router: Final = APIRouter(tags=["operations"])
 
 _OK: Final = "ok"
-_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_SKELETON: Final = {"openapi": "3.1.0", "info": {"title": "runwright", "version": "0.1.0"}, "paths": {}}
 
 
 @router.get(
     "/me",
     operation_id="getMe",
     summary="Tell whose key this is",
+    description="Any key may ask, also an operator's.",
     responses=documents.answers({200: documents.answer("The key's tenant, subject, scopes and limits", Me)}),
 )
 async def get_me(request: Request, deps: Deps, principal: AnyKey) -> Response:
@@ -59,8 +60,9 @@ async def is_alive() -> Response:
     "/readyz",
     operation_id="isReady",
     summary="Can it take work?",
+    description="The database, its migrations, a model, a worker, the clock: one code for each.",
     responses=documents.open_answers(
-        {200: documents.answer("Every check is ok", Ready), 503: documents.problem_answer(503)}
+        {200: documents.answer("Every check is ok", Ready), 503: documents.problem_answer(503, ["not_ready"])}
     ),
 )
 async def is_ready(request: Request, deps: Deps) -> Response:
@@ -75,23 +77,17 @@ async def is_ready(request: Request, deps: Deps) -> Response:
 
 
 @router.get(
-    "/metrics",
-    operation_id="getMetrics",
-    summary="Metrics in Prometheus' text format",
-    responses=documents.open_answers(
-        {200: documents.answer("The metrics", content={"text/plain": {"schema": {"type": "string"}}})}
-    ),
-)
-async def get_metrics(deps: Deps) -> Response:
-    return Response(await deps.render_metrics(), headers={"Content-Type": _METRICS_TYPE})
-
-
-@router.get(
     "/openapi.json",
     operation_id="getDescription",
     summary="This description",
+    description="The same as `openapi.yaml`, of this process.",
+    response_class=Response,
     responses=documents.open_answers(
-        {200: documents.answer("OpenAPI 3.1", content={"application/json": {"schema": {"type": "object"}}})}
+        {
+            200: documents.answer(
+                "OpenAPI 3.1", content={"application/json": {"schema": {"type": "object"}, "example": _SKELETON}}
+            )
+        }
     ),
 )
 async def get_description(request: Request) -> Response:
@@ -103,8 +99,13 @@ async def get_description(request: Request) -> Response:
     operation_id="getDocs",
     summary="This description, as a page",
     description="Loads nothing from anywhere.",
+    response_class=Response,
     responses=documents.open_answers(
-        {200: documents.answer("The page", content={"text/html": {"schema": {"type": "string"}}})}
+        {
+            200: documents.answer(
+                "The page", content={"text/html": {"schema": {"type": "string"}, "example": "<!doctype html>…"}}
+            )
+        }
     ),
 )
 async def get_docs(request: Request) -> Response:

@@ -134,8 +134,23 @@ class Cache:
         return self._context.holds(slot, 0, length)
 
     @property
+    def cells(self) -> int:
+        """Those of the context, used or not."""
+        return self._context.cells
+
+    @property
     def used_cells(self) -> int:
         return self._ledger.used
+
+    @property
+    def stored_entries(self) -> int:
+        """Stored stretches, in memory and on disk, those of other contexts over the same store included."""
+        return len(self._tree)
+
+    @property
+    def stored_cells(self) -> int:
+        """Tokens in these stretches."""
+        return self._tree.held_tokens
 
     @property
     def stored_bytes(self) -> int:

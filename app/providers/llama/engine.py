@@ -18,13 +18,15 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.errors import ProviderError
+from app.ports.figures import Distribution
 from app.providers.llama.context import LlamaContext
 from app.providers.llama.generation import Generation, engine_failed, model_closed
 from app.providers.llama.scheduler import Scheduler
+from app.providers.llama.tally import BATCH_REQUESTS, BATCH_TOKENS, STEP_SECONDS, Tally
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,8 +36,10 @@ class EngineCounters:
     """Totals since the start, in tokens, and how things stand now.
 
     ``prompt_tokens_restored``: the part of the cached ones that came out of the store; the rest was copied from a text
-    that was running. ``gave_way``: how often a request went back to the queue for want of cells. ``used_cells`` is of
-    the shared context.
+    that was running. ``gave_way``: how often a request went back to the queue for want of cells. ``cells`` and
+    ``used_cells`` are of the shared context. ``lookups``: requests whose beginning was looked for, once each; ``hits``:
+    those that found some of it. ``stored_entries`` are stretches of prompts, which hold ``stored_cells`` tokens. Each
+    call of the model evaluated ``batch_tokens`` for ``batch_requests`` in ``step_seconds``.
     """
 
     prompt_tokens_evaluated: int = 0
@@ -45,8 +49,16 @@ class EngineCounters:
     gave_way: int = 0
     queue_depth: int = 0
     active: int = 0
+    cells: int = 0
     used_cells: int = 0
+    lookups: int = 0
+    hits: int = 0
+    stored_entries: int = 0
+    stored_cells: int = 0
     stored_bytes: int = 0
+    batch_tokens: Distribution = field(default_factory=lambda: Distribution.empty(BATCH_TOKENS))
+    batch_requests: Distribution = field(default_factory=lambda: Distribution.empty(BATCH_REQUESTS))
+    step_seconds: Distribution = field(default_factory=lambda: Distribution.empty(STEP_SECONDS))
 
 
 class EngineState:
@@ -64,7 +76,9 @@ class EngineState:
         self._waiting: set[Generation] = set()
         self._running: set[Generation] = set()
         self._in_call: frozenset[Generation] = frozenset()
-        self._evaluated = self._cached = self._output = self._gave_way = 0
+        self._evaluated = self._cached = self._output = self._gave_way = self._lookups = self._hits = 0
+        self._batch_tokens, self._batch_requests = Tally(BATCH_TOKENS), Tally(BATCH_REQUESTS)
+        self._step_seconds = Tally(STEP_SECONDS)
 
     def begin_call(self, generations: frozenset[Generation]) -> None:
         with self.lock:
@@ -89,10 +103,21 @@ class EngineState:
             self._waiting.discard(generation)
             self._running.discard(generation)
 
-    def count(self, *, evaluated: int = 0, cached: int = 0, output: int = 0) -> None:
+    def looked_up(self, *, cached: int) -> None:
+        with self.lock:
+            self._lookups += 1
+            self._hits += cached > 0
+            self._cached += cached
+
+    def made_call(self, *, tokens: int, requests: int, seconds: float) -> None:
+        with self.lock:
+            self._batch_tokens.add(tokens)
+            self._batch_requests.add(requests)
+            self._step_seconds.add(seconds)
+
+    def count(self, *, evaluated: int = 0, output: int = 0) -> None:
         with self.lock:
             self._evaluated += evaluated
-            self._cached += cached
             self._output += output
 
     def arrive(self, generation: Generation) -> None:
@@ -130,6 +155,11 @@ class EngineState:
                 gave_way=self._gave_way,
                 queue_depth=len(self._waiting),
                 active=len(self._running),
+                lookups=self._lookups,
+                hits=self._hits,
+                batch_tokens=self._batch_tokens.read(),
+                batch_requests=self._batch_requests.read(),
+                step_seconds=self._step_seconds.read(),
             )
 
 
@@ -207,7 +237,10 @@ class Engine:
         return replace(
             self._state.counters(),
             prompt_tokens_restored=sum(cache.totals.restored_tokens for cache in caches),
+            cells=caches[0].cells,
             used_cells=caches[0].used_cells,
+            stored_entries=caches[0].stored_entries,
+            stored_cells=caches[0].stored_cells,
             stored_bytes=caches[0].stored_bytes,
         )
 

@@ -83,6 +83,12 @@ class PrefixTree(Generic[StateT]):
         self._clock = 0
         self._stretches: set[Stretch[StateT]] = set()
         self._held_bytes = 0
+        self._held_tokens = 0
+
+    @property
+    def held_tokens(self) -> int:
+        """How many tokens' states are stored, in memory or on disk."""
+        return self._held_tokens
 
     @property
     def held_bytes(self) -> int:
@@ -141,6 +147,7 @@ class PrefixTree(Generic[StateT]):
         )
         children[key] = stretch
         self._stretches.add(stretch)
+        self._held_tokens += len(tokens)
         self._held_bytes += size_bytes if state is not None else 0
         return Match(length=stretch.end, path=(*match.path, stretch))
 
@@ -222,6 +229,7 @@ class PrefixTree(Generic[StateT]):
         if stretch.parent is None and not siblings:
             del self._roots[stretch.scope]
         self._stretches.discard(stretch)
+        self._held_tokens -= len(stretch.tokens)
         if stretch.state is not None:
             self._held_bytes -= stretch.size_bytes
             stretch.state = None

@@ -48,7 +48,15 @@ class Watcher(Protocol):
         """Comes before the outcome is told: who has it finds the engine done with it."""
         ...
 
-    def count(self, *, evaluated: int = 0, cached: int = 0, output: int = 0) -> None: ...
+    def looked_up(self, *, cached: int) -> None:
+        """A request that starts for the first time found so many tokens of its beginning."""
+        ...
+
+    def made_call(self, *, tokens: int, requests: int, seconds: float) -> None:
+        """A call was made to its end."""
+        ...
+
+    def count(self, *, evaluated: int = 0, output: int = 0) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +124,9 @@ class Scheduler:
         started = self._manner.clock()
         outcome = self._cache.decode(pieces)
         if outcome is Decoded.DONE:
-            self._apply(fed, seconds=self._manner.clock() - started)
+            seconds = self._manner.clock() - started
+            self._watcher.made_call(tokens=sum(count for _, count in fed), requests=len(fed), seconds=seconds)
+            self._apply(fed, seconds=seconds)
         elif outcome is Decoded.NO_ROOM and not self._evict():
             raise RuntimeError(f"no cells for {sum(count for _, count in fed)} tokens of the only request")
         return True
@@ -221,7 +231,7 @@ class Scheduler:
         self._active[slot] = job
         self._watcher.started(job.generation)
         if is_first_time:
-            self._watcher.count(cached=found)
+            self._watcher.looked_up(cached=found)
             try:
                 job.chooser = self._manner.chooser(job.generation)
             except ProviderError as error:

@@ -137,6 +137,8 @@ class RecordingWatcher:
         self.waiting: set[Generation] = set()
         self.running: set[Generation] = set()
         self.evaluated = self.cached = self.output = self.times_gave_way = 0
+        self.calls: list[tuple[int, int, float]] = []
+        self.times_looked_up = 0
 
     def begin_call(self, generations: frozenset[Generation]) -> None:
         assert generations <= self.running
@@ -151,9 +153,15 @@ class RecordingWatcher:
     def ended(self, generation: Generation) -> None:
         self.running.discard(generation)
 
-    def count(self, *, evaluated: int = 0, cached: int = 0, output: int = 0) -> None:
-        self.evaluated += evaluated
+    def looked_up(self, *, cached: int) -> None:
         self.cached += cached
+        self.times_looked_up += 1
+
+    def made_call(self, *, tokens: int, requests: int, seconds: float) -> None:
+        self.calls.append((tokens, requests, seconds))
+
+    def count(self, *, evaluated: int = 0, output: int = 0) -> None:
+        self.evaluated += evaluated
         self.output += output
 
 

@@ -80,6 +80,7 @@ class TreeAgainstList(RuleBasedStateMachine):
     @invariant()
     def bytes_are_counted(self) -> None:
         assert self.tree.held_bytes == sum(stretch.size_bytes for stretch in self.tree if stretch.state is not None)
+        assert self.tree.held_tokens == sum(len(stretch.tokens) for stretch in self.tree)
         parents = {stretch.parent for stretch in self.tree if stretch.parent is not None}
         assert parents <= set(self.tree)
 

@@ -1,0 +1,1 @@
+DROP FUNCTION deployment_workers;
