@@ -19,16 +19,18 @@ from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from app.api.deps import ApiDeps, OpenStreams
+from app.api.frames import WrittenFrames, wire_event, write_frame
 from app.api.schemas.approvals import view_change
-from app.events import to_wire_json
 from app.ids import RunId, TenantId
 from app.ports.desk import ApprovalChange
 from app.ports.feed import AnswerDelta, AnswerSnapshot
 from app.ports.records import StoredEventRow
+from app.ports.tenant_events import PlacedEvent
 from app.service.approval_stream import seal_place
 from app.service.cursors import Cursors
 from app.service.drain import Drain
 from app.service.follow import Farewell, Frame, KeepAlive, TreeText
+from app.service.tenant_stream import TenantFrame, seal_event_place
 from app.service.tree import TreeEvent, write_position
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _RETRY_MILLISECONDS: Final = 3_000
 _LINE_END: Final = "\n"
 
 F = TypeVar("F")
+# A frame as it is sent, or what it is to be made of.
+Written = bytes | ServerSentEvent
 
 
 class FrameStream(EventSourceResponse, Generic[F]):
@@ -46,14 +50,16 @@ class FrameStream(EventSourceResponse, Generic[F]):
     def __init__(
         self,
         frames: AsyncGenerator[F, None],
-        write: Callable[[F], ServerSentEvent],
+        write: Callable[[F], Written],
         *,
         deps: ApiDeps,
         headers: Mapping[str, str] | None = None,
+        begins_at: str | None = None,
     ) -> None:
+        """``begins_at`` is the id that a reader comes back with whom nothing else was sent yet."""
         self._streams = deps.streams
         super().__init__(
-            _write(frames, write, deps.streams),
+            _write(frames, write, deps.streams, begins_at),
             headers={**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             ping=0,
             sep=_LINE_END,
@@ -82,7 +88,7 @@ class EventStream(FrameStream[Frame]):
         deps: ApiDeps,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(frames, partial(to_sse, run_id), deps=deps, headers=headers)
+        super().__init__(frames, partial(to_sse, deps.frames, run_id), deps=deps, headers=headers)
 
 
 class _BeginsDrain:
@@ -96,12 +102,12 @@ class _BeginsDrain:
 
 
 async def _write(
-    frames: AsyncGenerator[F, None], write: Callable[[F], ServerSentEvent], streams: OpenStreams
-) -> AsyncGenerator[ServerSentEvent, None]:
+    frames: AsyncGenerator[F, None], write: Callable[[F], Written], streams: OpenStreams, begins_at: str | None
+) -> AsyncGenerator[Written, None]:
     streams.count += 1
     try:
         async with aclosing(frames):
-            yield ServerSentEvent(retry=_RETRY_MILLISECONDS, sep=_LINE_END)
+            yield _beginning(begins_at)
             async for frame in frames:
                 yield write(frame)
                 if frame is Farewell.TOO_SLOW:
@@ -110,12 +116,16 @@ async def _write(
         streams.count -= 1
 
 
-def to_sse(run_id: RunId, frame: Frame) -> ServerSentEvent:
+def _beginning(begins_at: str | None) -> bytes:
+    place = "" if begins_at is None else f"id: {begins_at}\n"
+    return f"retry: {_RETRY_MILLISECONDS}\n{place}\n".encode("ascii")
+
+
+def to_sse(written: WrittenFrames, run_id: RunId, frame: Frame) -> Written:
     """Only stored events have an ``id``: it is what a reader comes back with."""
     match frame:
         case StoredEventRow():
-            data = wire_event(run_id, frame)
-            return ServerSentEvent(data, event=frame.kind, id=str(frame.seq), sep=_LINE_END)
+            return written.write(run_id, frame)
         case AnswerDelta() | AnswerSnapshot():
             return _text(frame)
         case TreeEvent():
@@ -140,15 +150,16 @@ def change_to_sse(
     return ServerSentEvent(data, event=frame.status.value, id=place, sep=_LINE_END)
 
 
+def tenant_event_to_sse(cursors: Cursors, tenant_id: TenantId, frame: TenantFrame) -> Written:
+    """An event of one of a tenant's runs, as its run's stream has it, with its place in the tenant's as the ``id``."""
+    if not isinstance(frame, PlacedEvent):
+        return comment(frame)
+    data = wire_event(frame.place.run_id, frame.event)
+    return write_frame(data, event=frame.event.kind, id=seal_event_place(cursors, tenant_id, frame.place))
+
+
 def comment(frame: KeepAlive | Farewell) -> ServerSentEvent:
     return ServerSentEvent(comment="ping" if isinstance(frame, KeepAlive) else frame.value, sep=_LINE_END)
-
-
-def wire_event(run_id: RunId, event: StoredEventRow) -> str:
-    """A stored event as every reader is sent it, one line of JSON. A run is one invocation."""
-    return to_wire_json(
-        run_id=run_id, seq=event.seq, kind=event.kind, at=event.at, invocation_id=run_id, payload=event.payload
-    )
 
 
 def wire_tree_event(item: TreeEvent) -> str:
@@ -157,9 +168,17 @@ def wire_tree_event(item: TreeEvent) -> str:
 
 
 def _text(text: AnswerDelta | AnswerSnapshot, **whose: str) -> ServerSentEvent:
+    return ServerSentEvent(text_json(text, **whose), event=text_event(text), sep=_LINE_END)
+
+
+def text_event(text: AnswerDelta | AnswerSnapshot) -> str:
+    return "answer_delta" if isinstance(text, AnswerDelta) else "answer_snapshot"
+
+
+def text_json(text: AnswerDelta | AnswerSnapshot, **whose: str) -> str:
+    """Text as it is generated, as every reader is sent it: one line of JSON."""
     fields: dict[str, str | int] = {**whose, "iteration": text.iteration, "attempt": text.attempt}
     if isinstance(text, AnswerDelta):
         fields["offset"] = text.offset
     fields["text"] = text.text
-    event = "answer_delta" if isinstance(text, AnswerDelta) else "answer_snapshot"
-    return ServerSentEvent(json.dumps(fields, separators=(",", ":")), event=event, sep=_LINE_END)
+    return json.dumps(fields, separators=(",", ":"))

@@ -9,8 +9,9 @@ from typing import Final
 
 from app.errors import MalformedRequest
 from app.ids import TenantId
-from app.ports.desk import ApprovalChange, ApprovalStatus, ApprovalTx, Place
+from app.ports.desk import ApprovalChange, ApprovalStatus, Place
 from app.ports.feed import AnswerDelta, AnswerSnapshot, Subscription
+from app.ports.store import TenantStore
 from app.service.approvals import count_votes
 from app.service.cursors import Cursors, Listing
 from app.service.follow import Farewell, KeepAlive, StillAllowed, follow_log
@@ -25,20 +26,22 @@ def seal_place(cursors: Cursors, tenant_id: TenantId, place: Place) -> str:
     return cursors.seal(_listing(tenant_id), place)
 
 
-async def find_place(tx: ApprovalTx, cursors: Cursors, tenant_id: TenantId, text: str | None) -> Place:
+async def find_place(store: TenantStore, cursors: Cursors, tenant_id: TenantId, text: str | None) -> Place:
     """The place that was given out as ``text``; None: behind everything that can be read now.
 
     Raises MalformedRequest (``unknown_event_id``) for what was not given out for this tenant and by this database: one
-    that was restored elsewhere counts anew. Silence would be a loss, and a replay would show things twice.
+    that was restored elsewhere, or to an earlier state, counts anew. Silence would be a loss, and a replay would show
+    things twice.
     """
-    last = await tx.last_approval_change()
+    async with store.begin(tenant_id) as tx:
+        last = await tx.last_approval_change()
     if text is None:
         return last
     try:
         place: list[int] = cursors.open(_listing(tenant_id), text)
     except MalformedRequest:
         raise _unknown_place() from None
-    if place[0] != last[0]:
+    if place[0] != last[0] or place[1] > (await store.event_frontier()).coming:
         raise _unknown_place()
     return place[0], place[1], place[2]
 

@@ -105,12 +105,17 @@ async def follow_log(
     try:
         watch = _Watch(reading, log, still_allowed)
         signals: deque[Signal] = deque([Doorbell()])
+        is_replaying = True
         while True:
             signal = signals.popleft() if signals else None
             if isinstance(signal, Doorbell):
                 heard = log.subscription
-                for frame in await log.read_page():
+                page = await log.read_page()
+                for frame in page:
                     yield frame
+                if is_replaying:
+                    reading.replayed(len(page))
+                    is_replaying = log.has_more
                 if log.has_ended:
                     return
                 if log.subscription is not heard:
@@ -153,21 +158,19 @@ class _RunLog:
         self.subscription = self._reading.feed.subscribe(self._run_id)
 
     async def read_page(self) -> Sequence[StoredEventRow]:
-        async with self._reading.store.begin(self._tenant_id) as tx:
-            page = await tx.events_after(self._run_id, self._after, limit=self._reading.page_size)
-        for event in page:
+        page = await self._reading.read_log(self._tenant_id, self._run_id, self._after)
+        for event in page.events:
             if event.kind == "model_response":
                 self._answered_iteration = json.loads(event.payload)["iteration"]
-        if page:
-            self._after = page[-1].seq
-            self.has_ended = page[-1].kind == "terminated"
-        self.has_more = len(page) == self._reading.page_size
-        self.look_at = self._reading.clock.monotonic() + self._reading.poll_seconds
-        return page
+        if page.events:
+            self._after = page.events[-1].seq
+            self.has_ended = page.events[-1].kind == "terminated"
+        self.has_more = page.has_more
+        self.look_at = self._reading.next_look()
+        return page.events
 
     async def is_kept(self) -> bool:
-        async with self._reading.store.begin(self._tenant_id) as tx:
-            return await tx.get_run(self._run_id) is not None
+        return await self._reading.is_kept(self._tenant_id, self._run_id)
 
     def hear(self, text: AnswerDelta | AnswerSnapshot) -> Frame | None:
         return text if text.iteration > self._answered_iteration else None
@@ -180,7 +183,7 @@ class _Watch:
         self._reading = reading
         self._log = log
         self._still_allowed = still_allowed
-        self._ping_at = reading.clock.monotonic() + reading.ping_seconds
+        self._ping_at = reading.first_ping()
 
     async def find_reason_to_end(self) -> Farewell | None:
         if self._log.subscription.overflowed:

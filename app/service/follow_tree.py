@@ -58,12 +58,11 @@ class _TreeLog:
         self.has_more = len(page) == self._reading.page_size
         if walk.reads != self._heard:
             self._listen_to(walk.reads)
-        self.look_at = self._reading.clock.monotonic() + self._reading.poll_seconds
+        self.look_at = self._reading.next_look()
         return page
 
     async def is_kept(self) -> bool:
-        async with self._reading.store.begin(self._tenant_id) as tx:
-            return await tx.get_run(self._run.run_id) is not None
+        return await self._reading.is_kept(self._tenant_id, self._run.run_id)
 
     def hear(self, text: AnswerDelta | AnswerSnapshot) -> TreeText | None:
         is_news = text.iteration > self._answered.get(self._heard, 0)

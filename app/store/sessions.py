@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from app.conversation import Message
 from app.ids import RunId, SessionId
 from app.ports.records import CancelWish
 from app.ports.sessions import NewSession, SessionFilter, SessionMessage, SessionRecord
@@ -40,6 +41,13 @@ _STATES: Final = """
 _MESSAGES: Final = """
     SELECT session_seq, run_id, messages, created_at FROM session_items
     WHERE tenant_id = $1 AND session_id = $2 AND session_seq >= $3 AND messages <> '[]' ORDER BY session_seq LIMIT $4
+"""
+# As load_run tells it to whoever drives the run.
+_HISTORY: Final = """
+    SELECT i.messages FROM runs r
+    JOIN session_items i ON i.tenant_id = r.tenant_id AND i.session_id = r.session_id AND i.session_seq < r.session_seq
+        AND i.run_id <> ALL (runs_before(r.tenant_id, r.run_id))
+    WHERE r.tenant_id = $1 AND r.run_id = $2 ORDER BY i.session_seq
 """
 _OPEN: Final = f"""
     SELECT run_id FROM runs WHERE tenant_id = $1 AND session_id = $2 AND {_IS_OPEN} ORDER BY session_seq
@@ -127,6 +135,10 @@ class SessionTables(TenantTransaction):
             if (row["session_seq"], place) > position
         ]
         return messages[:limit]
+
+    async def history_before(self, run_id: RunId) -> Sequence[Message]:
+        rows = await self._fetch(_HISTORY, self.tenant_id, run_id)
+        return [message for row in rows for message in load_messages(row["messages"])]
 
     async def session_runs_open(self, session_id: SessionId) -> Sequence[RunId]:
         return [RunId(row["run_id"]) for row in await self._fetch(_OPEN, self.tenant_id, session_id)]

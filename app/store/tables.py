@@ -28,19 +28,21 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from app.events import RunState
 from app.store import (
     tables_approvals,
+    tables_events,
     tables_ledger,
     tables_retention,
     tables_tenancy,
     tables_votes,
     tables_webhooks,
 )
-from app.store.schema import ID, INSTANT, NOW, XID, metadata
+from app.store.schema import ID, INSTANT, NOW, metadata
 from app.store.types import EscapedText
 
 __all__ = [
     "metadata",
     "runs",
     "tables_approvals",
+    "tables_events",
     "tables_ledger",
     "tables_retention",
     "tables_tenancy",
@@ -222,6 +224,16 @@ Index(
     runs.c.run_id.desc(),
     postgresql_where=text("caller IS NOT NULL"),
 )
+for _filter in (runs.c.state, runs.c.agent):
+    Index(f"ix_runs_{_filter.name}", runs.c.tenant_id, _filter, runs.c.created_at.desc(), runs.c.run_id.desc())
+Index(
+    "ix_runs_session",
+    runs.c.tenant_id,
+    runs.c.session_id,
+    runs.c.created_at.desc(),
+    runs.c.run_id.desc(),
+    postgresql_where=text("session_id IS NOT NULL"),
+)
 Index(
     "uq_runs_session_seq",
     runs.c.tenant_id,
@@ -254,7 +266,16 @@ run_metadata = Table(
     Column("key", EscapedText, nullable=False),
     Column("value", EscapedText, nullable=False),
     Column("run_id", ID, nullable=False),
+    Column("created_at", INSTANT),
     PrimaryKeyConstraint("tenant_id", "key", "value", "run_id", name="pk_run_metadata"),
+)
+Index(
+    "ix_run_metadata_newest",
+    run_metadata.c.tenant_id,
+    run_metadata.c.key,
+    run_metadata.c.value,
+    run_metadata.c.created_at.desc(),
+    run_metadata.c.run_id.desc(),
 )
 Index("ix_run_metadata_run", run_metadata.c.tenant_id, run_metadata.c.run_id)
 
@@ -288,30 +309,6 @@ workers = Table(
 )
 
 claim_turns = Sequence("claim_turns", metadata=metadata, start=1024, increment=1024, data_type=BigInteger)
-
-events = Table(
-    "events",
-    metadata,
-    Column("tenant_id", ID, nullable=False),
-    Column("run_day", Date, nullable=False),
-    Column("run_id", ID, nullable=False),
-    Column("seq", Integer, nullable=False),
-    Column("kind", ID, nullable=False),
-    Column("at", INSTANT, nullable=False),
-    Column("fence", BigInteger, nullable=False),
-    Column("xid", BigInteger, nullable=False, server_default=XID),
-    Column("payload", Text, nullable=False),
-    PrimaryKeyConstraint("tenant_id", "run_day", "run_id", "seq", name="pk_events"),
-    postgresql_partition_by="RANGE (run_day)",
-)
-Index(
-    "uq_events_terminated",
-    events.c.tenant_id,
-    events.c.run_day,
-    events.c.run_id,
-    unique=True,
-    postgresql_where=text("kind = 'terminated'"),
-)
 
 idempotency_keys = Table(
     "idempotency_keys",

@@ -67,6 +67,22 @@ Index(
     postgresql_where=text("status = 'pending'"),
 )
 Index("ix_approvals_expiry", approvals.c.expires_at, postgresql_where=text("status = 'pending'"))
+Index(
+    "ix_approvals_closed",
+    approvals.c.tenant_id,
+    approvals.c.status,
+    approvals.c.requested_at.desc(),
+    approvals.c.approval_id.desc(),
+    postgresql_where=text("status <> 'pending'"),
+)
+for _filter in (approvals.c.agent, approvals.c.tool):
+    Index(
+        f"ix_approvals_{_filter.name}",
+        approvals.c.tenant_id,
+        _filter,
+        approvals.c.requested_at.desc(),
+        approvals.c.approval_id.desc(),
+    )
 Index("ix_approvals_root", approvals.c.tenant_id, approvals.c.root_run_id)
 Index("ix_approvals_run", approvals.c.tenant_id, approvals.c.run_id)
 

@@ -4,16 +4,19 @@ import contextlib
 import datetime
 import hashlib
 import math
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import asyncpg
 
+from app.errors import StoreUnavailable
 from app.events import RunEvent
-from app.ids import ApprovalId, RunId, TenantId
+from app.ids import RunId, TenantId
 from app.ports.records import (
     AdmissionFacts,
     CancelWish,
+    LogPage,
     NewRun,
     RememberedAnswer,
     RunFilter,
@@ -22,25 +25,23 @@ from app.ports.records import (
     StoredEventRow,
 )
 from app.ports.tenancy import TenantRules
-from app.store.agents import AgentTables, to_version
+from app.store.agents import AgentTables
+from app.store.alone import FACTS, SUBMIT, Alone, to_facts, to_inserted, to_rules, to_submission
 from app.store.approvals import CLOSE_QUESTIONS, ApprovalTables
 from app.store.artifacts import ArtifactTables
 from app.store.database import Database
 from app.store.erasure import ErasureTables
 from app.store.ledger import UsageTables
-from app.store.rows import dump_json, new_root_columns, new_run_columns, to_instant, to_logs, to_run_record
+from app.store.rows import dump_json, to_logs, to_run_record
+from app.store.run_lists import COUNT_PAIRS, rarest_first, run_list
 from app.store.sessions import SessionTables
-from app.store.tenancy import load_rules
+from app.store.tenant_events import TenantEventReads
 from app.store.types import escape_optional, escape_text
 from app.store.webhooks import WebhookTables
 
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
-_SUBMIT: Final = (
-    "SELECT * FROM submit_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
-    " $20, $21, $22, $23, $24, $25)"
-)
-_FACTS: Final = "SELECT * FROM admission_facts($1, $2, $3, $4)"
-_LOOK: Final = "SELECT (l.run).*, l.pending FROM look_at_run($1, $2) l"
+_READ_LOGS: Final = "SELECT place, seq, kind, at, payload FROM read_logs($1, $2, $3, $4, $5)"
+_MOST_READ_BYTES: Final = 262_144
 _FIND_RESUMED: Final = """
     SELECT resumed_by AS run_id FROM runs WHERE tenant_id = $1 AND run_id = $2 AND resumed_by IS NOT NULL
 """
@@ -67,10 +68,11 @@ _COUNT_QUEUED: Final = """
         + (SELECT count(*) FROM (SELECT FROM runs WHERE tenant_id = $1 AND state = 'queued' AND blocked
             AND session_id IS NOT NULL LIMIT $2) AS blocked)) AS count
 """
-# The day leads to the one partition that holds the run's log.
-_EVENTS: Final = """
+# The day leads to the one partition that holds the run's log. Numbers have no gaps: no plan can read, and sort, all the
+# rest of a long log for one page of it.
+PAGE: Final = """
     SELECT seq, kind, at, payload FROM events
-    WHERE tenant_id = $1 AND run_id = $2 AND seq > $3
+    WHERE tenant_id = $1 AND run_id = $2 AND seq > $3 AND seq <= $3::bigint + $4::bigint
         AND run_day = (SELECT r.run_day FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2)
     ORDER BY seq LIMIT $4
 """
@@ -104,26 +106,19 @@ _CLOSE_BELOW: Final = """
     FROM below b WHERE a.tenant_id = $1 AND a.run_id = b.run_id AND a.status = 'pending' AND EXISTS (
         SELECT FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.cancel_requested_at IS NOT NULL)
 """
-# Inserting waits for a request with this key that is being committed, which looking first would not.
-_TAKE_KEY: Final = """
-    INSERT INTO idempotency_keys AS k (tenant_id, key_digest, body_digest, created_at)
-    VALUES ($1, $2, $3, clock_timestamp())
-    ON CONFLICT (tenant_id, key_digest) DO UPDATE
-        SET body_digest = excluded.body_digest, run_id = NULL, created_at = excluded.created_at
-        WHERE k.created_at < clock_timestamp() - $4::interval
-    RETURNING true
-"""
+_TAKE_KEY: Final = "SELECT take_idempotency_key($1, $2, $3, $4) AS taken"
 _GET_KEY: Final = "SELECT body_digest, run_id FROM idempotency_keys WHERE tenant_id = $1 AND key_digest = $2"
 _SETTLE_KEY: Final = "UPDATE idempotency_keys SET run_id = $3 WHERE tenant_id = $1 AND key_digest = $2"
 _MAX_WAIT_SECONDS: Final = 3600
 _KEYS_KEPT: Final = datetime.timedelta(hours=24)  # the HTTP contract, "Idempotent create"
 
 
-class PostgresTenantStore:
+class PostgresTenantStore(TenantEventReads):
     """Satisfies ``ports.store.TenantStore``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._alone = Alone(database)
 
     @contextlib.asynccontextmanager
     async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator["PostgresTenantTx"]:
@@ -132,17 +127,22 @@ class PostgresTenantStore:
             yield PostgresTenantTx(driver, tenant_id)
 
     async def look(self, tenant_id: TenantId, run_id: RunId) -> RunNow | None:
-        rows = await self._database.fetch(_LOOK, tenant_id, run_id)
-        return _to_run_now(rows[0]) if rows else None
+        return await self._alone.look(tenant_id, run_id)
 
     async def admission_facts(
         self, tenant_id: TenantId, agent: str, version: int | None, *, max_queued: int
     ) -> AdmissionFacts:
-        [row] = await self._database.fetch(_FACTS, tenant_id, agent, version, max_queued)
-        return _to_facts(row)
+        return await self._alone.admission_facts((tenant_id, agent, version, max_queued))
 
     async def insert_run(self, run: NewRun) -> RunRecord:
-        return _inserted(run, await self._database.fetch(_SUBMIT, *_submission(run)))
+        return await self._alone.insert_run(run)
+
+    async def read_logs(
+        self, tenant_id: TenantId, places: Sequence[tuple[RunId, int]], *, limit: int
+    ) -> Mapping[tuple[RunId, int], LogPage]:
+        runs, afters = [run_id for run_id, _ in places], [after for _, after in places]
+        rows = await self._database.fetch(_READ_LOGS, tenant_id, runs, afters, limit, _MOST_READ_BYTES)
+        return _to_pages(places, rows, limit=limit)
 
 
 class PostgresTenantTx(
@@ -161,7 +161,7 @@ class PostgresTenantTx(
         is adopted."""
         if run.tenant_id != self.tenant_id:
             raise ValueError("a stored run names its agent's version, and its own tenant")
-        return _inserted(run, await self._fetch(_SUBMIT, *_submission(run)))
+        return to_inserted(run, await self._fetch(SUBMIT, *to_submission(run)))
 
     async def get_run(self, run_id: RunId) -> RunRecord | None:
         rows = await self._fetch(_GET_RUN, self.tenant_id, run_id)
@@ -170,12 +170,16 @@ class PostgresTenantTx(
     async def list_runs(
         self, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
     ) -> Sequence[RunRecord]:
-        statement, arguments = _list_statement(self.tenant_id, where, limit=limit, before=before)
+        if len(where.metadata) > 1:
+            pairs = [(escape_text(key), escape_text(value)) for key, value in where.metadata.items()]
+            counted = await self._fetch(COUNT_PAIRS, self.tenant_id, *zip(*pairs, strict=True))
+            where = replace(where, metadata=rarest_first(where.metadata, [row["count"] for row in counted]))
+        statement, arguments = run_list(self.tenant_id, where, limit=limit, before=before)
         return [to_run_record(row) for row in await self._fetch(statement, *arguments)]
 
     async def admission_facts(self, agent: str, version: int | None, *, max_queued: int) -> AdmissionFacts:
-        [row] = await self._fetch(_FACTS, self.tenant_id, agent, version, max_queued)
-        return _to_facts(row)
+        [row] = await self._fetch(FACTS, self.tenant_id, agent, version, max_queued)
+        return to_facts(row)
 
     async def count_queued(self, *, up_to: int) -> int:
         """Looks at no more rows than ``up_to``."""
@@ -184,10 +188,7 @@ class PostgresTenantTx(
         return count
 
     async def events_after(self, run_id: RunId, seq: int, *, limit: int) -> Sequence[StoredEventRow]:
-        return [
-            StoredEventRow(seq=row["seq"], kind=row["kind"], at=row["at"].timestamp(), payload=row["payload"])
-            for row in await self._fetch(_EVENTS, self.tenant_id, run_id, seq, limit)
-        ]
+        return [_to_stored(row) for row in await self._fetch(PAGE, self.tenant_id, run_id, seq, limit)]
 
     async def request_cancel(self, run_id: RunId, wish: CancelWish) -> RunRecord | None:
         """A suspended run is queued by it: only a claim ends a run (promise 3). Of a run below another one the root
@@ -212,7 +213,7 @@ class PostgresTenantTx(
 
     async def rules(self) -> TenantRules:
         [row] = await self._fetch(_RULES, self.tenant_id)
-        return _to_rules(row["rules"])
+        return to_rules(row["rules"])
 
     async def queue_wait_seconds(self) -> int:
         """After how many seconds a place in the tenant's queue is likely to come free, from 1 to 3600: what lay lately
@@ -222,8 +223,16 @@ class PostgresTenantTx(
         return min(_MAX_WAIT_SECONDS, max(1, math.ceil(seconds)))
 
     async def remember(self, *, route: str, subject: str, key: str, body_digest: str) -> RememberedAnswer | None:
+        """A request that holds the key and has not committed is waited for, for two seconds; then what is told leads to
+        no run, and nothing more can be done in this transaction."""
         digest = _digest(route, subject, key)
-        if await self._fetch(_TAKE_KEY, self.tenant_id, digest, body_digest, _KEYS_KEPT):
+        try:
+            [row] = await self._fetch(_TAKE_KEY, self.tenant_id, digest, body_digest, _KEYS_KEPT)
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                return RememberedAnswer(body_digest=body_digest, run_id=None)
+            raise
+        if row["taken"]:
             return None
         [found] = await self._fetch(_GET_KEY, self.tenant_id, digest)
         run_id = None if found["run_id"] is None else RunId(found["run_id"])
@@ -233,79 +242,27 @@ class PostgresTenantTx(
         await self._fetch(_SETTLE_KEY, self.tenant_id, _digest(route, subject, key), run_id)
 
 
-def _submission(run: NewRun) -> tuple[Any, ...]:
-    """What submit_run is told."""
-    if run.agent_version is None:
-        raise ValueError("a stored run names its agent's version")
-    if run.parent_run_id is not None:
-        raise ValueError("a run below another one is adopted by whoever drives that")
-    return (run.tenant_id, *new_run_columns(run), *new_root_columns(run))
+def _to_stored(row: asyncpg.Record) -> StoredEventRow:
+    return StoredEventRow(seq=row["seq"], kind=row["kind"], at=row["at"].timestamp(), payload=row["payload"])
 
 
-def _inserted(run: NewRun, rows: Sequence[asyncpg.Record]) -> RunRecord:
-    if not rows:
-        raise ValueError(f"there is no session {run.session_id}, or no run {run.resumes} to go on from (any more)")
-    return to_run_record(rows[0])
-
-
-def _to_facts(row: asyncpg.Record) -> AdmissionFacts:
-    return AdmissionFacts(
-        now=row["now"],
-        rules=_to_rules(row["rules"]),
-        queued=row["queued"],
-        version=None if row["version"] is None else to_version(row),
-    )
-
-
-def _to_rules(text: str | None) -> TenantRules:
-    """The defaults where the tenant has no row, which is so in tests only."""
-    return TenantRules() if text is None else load_rules(text)
-
-
-def _to_run_now(row: asyncpg.Record) -> RunNow:
-    return RunNow(record=to_run_record(row), waiting_for=tuple(map(ApprovalId, row["pending"] or ())))
+def _to_pages(
+    places: Sequence[tuple[RunId, int]], rows: Sequence[asyncpg.Record], *, limit: int
+) -> Mapping[tuple[RunId, int], LogPage]:
+    """The rows are in the order of the places. Where they are as many as they may be, the last place that has any may
+    have more, and those behind it were not read."""
+    read: list[list[StoredEventRow]] = [[] for _ in places]
+    for row in rows:
+        read[row["place"] - 1].append(_to_stored(row))
+    is_full = len(rows) >= limit or sum(len(row["payload"]) for row in rows) >= _MOST_READ_BYTES
+    last = rows[-1]["place"] if is_full else len(places)
+    return {
+        place: LogPage(events=tuple(events), has_more=is_full and number == last)
+        for number, (place, events) in enumerate(zip(places, read, strict=True), start=1)
+        if number <= last
+    }
 
 
 def _digest(route: str, subject: str, key: str) -> str:
     """One short key for the index, whatever was sent; the texts themselves are stored nowhere."""
     return hashlib.sha256(dump_json([route, subject, key]).encode()).hexdigest()
-
-
-def _list_statement(
-    tenant_id: TenantId, where: RunFilter, *, limit: int, before: tuple[float, RunId] | None
-) -> tuple[str, list[Any]]:
-    """The query for those conditions that were set, and its arguments in the order of their places."""
-    arguments: list[Any] = [tenant_id, limit]
-    conditions = ["r.tenant_id = $1"]
-
-    def add(condition: str, *values: Any) -> None:
-        places = [f"${len(arguments) + 1 + n}" for n in range(len(values))]
-        conditions.append(condition.format(*places))
-        arguments.extend(values)
-
-    if where.states:
-        add("r.state = ANY ({})", [state.value for state in where.states])
-    if where.agent is not None:
-        add("r.agent = {}", where.agent)
-    if where.user is not None:
-        add("r.caller = {}", escape_text(where.user))
-    if where.session_id is not None:
-        add("r.session_id = {}", where.session_id)
-    if where.parent_run_id is not None:
-        add("r.parent_run_id = {}", where.parent_run_id)
-    if where.created_after is not None:
-        add("r.created_at > {}", to_instant(where.created_after))
-    if where.created_before is not None:
-        add("r.created_at < {}", to_instant(where.created_before))
-    for key, value in where.metadata.items():
-        add(
-            "EXISTS (SELECT FROM run_metadata m WHERE m.tenant_id = $1 AND m.key = {} AND m.value = {}"
-            " AND m.run_id = r.run_id)",
-            escape_text(key),
-            escape_text(value),
-        )
-    if before is not None:
-        add("(r.created_at, r.run_id) < ({}, {})", to_instant(before[0]), before[1])
-    # Only places are put in, never a value.
-    matching = f"SELECT * FROM runs r WHERE {' AND '.join(conditions)}"  # noqa: S608
-    return f"{matching} ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2", arguments

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ import pytest
 from app.api import ApiConfig, ApiDeps, create_app
 from app.errors import StoreUnavailable
 from app.ids import RunId, TenantId
+from app.ports.records import LogPage
 from app.ports.store import TenantStore, TenantTx
 from app.store.signals import LocalFeed
 from tests.api.harness import (
@@ -151,10 +152,19 @@ class StoreThatGoesAway(WrappedStore):
 
     @asynccontextmanager
     async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:
-        if self.is_away:
-            raise StoreUnavailable("the tests took it away")
+        self._check()
         async with self.store.begin(tenant_id, actor=actor) as tx:
             yield tx
+
+    async def read_logs(
+        self, tenant_id: TenantId, places: Sequence[tuple[RunId, int]], *, limit: int
+    ) -> Mapping[tuple[RunId, int], LogPage]:
+        self._check()
+        return await self.store.read_logs(tenant_id, places, limit=limit)
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("the tests took it away")
 
 
 @pytest.fixture

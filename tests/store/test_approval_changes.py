@@ -207,6 +207,14 @@ async def test_a_position_of_another_database_is_refused(
             await tx.approval_changes((incarnation + 1, place, change_id), limit=9)
 
 
+async def test_a_server_that_has_counted_past_32_bits_is_read_from_as_any_other(
+    store: PostgresTenantStore, work: PostgresWorkStore, root: Claim
+) -> None:
+    await ask(work, root)
+    incarnation, _, change_id = await last(store)
+    assert await told(store, (incarnation, 2**40, change_id)) == []
+
+
 async def restore_elsewhere(urls: DatabaseUrls) -> None:
     """What lies there now came with a dump from a cluster that had counted further than this one ever will."""
     await query(

@@ -143,7 +143,7 @@ async def test_a_run_is_archived_under_the_day_of_its_end_in_utc(aged: Aged) -> 
 async def test_a_log_of_any_length_is_read_whole(aged: Aged) -> None:
     await aged.tenant(TENANT, **KEEPING)
     run_id = await aged.ended_run(TENANT, days=40)
-    await query(aged.url, "ALTER TABLE events DISABLE TRIGGER events_end_with_terminated")
+    await query(aged.url, "ALTER TABLE events DISABLE TRIGGER events_are_placed")
     await query(
         aged.url,
         "INSERT INTO events (tenant_id, run_day, run_id, seq, kind, at, fence, payload)"
@@ -152,7 +152,7 @@ async def test_a_log_of_any_length_is_read_whole(aged: Aged) -> None:
         run_id,
     )
     events = rows(await aged.read_run(TENANT, run_id), "events")
-    await query(aged.url, "ALTER TABLE events ENABLE TRIGGER events_end_with_terminated")
+    await query(aged.url, "ALTER TABLE events ENABLE TRIGGER events_are_placed")
     assert [event["seq"] for event in events[:1300]] == list(range(1, 1301))
 
 

@@ -166,3 +166,16 @@ async def test_a_database_that_is_away_says_so(shared_urls: DatabaseUrls) -> Non
     database = Database(DatabaseConfig(url="postgresql://nobody@/none?host=/nonexistent", pool_size=1))
     assert await PostgresGauges(database).check() == "database_unavailable"
     await database.close()
+
+
+async def test_workers_that_were_heard_of_and_take_runs_are_counted(
+    empty_urls: DatabaseUrls, empty_database: Database
+) -> None:
+    work = PostgresWorkStore(empty_database, SystemClock())
+    for name in ("busy", "silent", "sent-away", "other"):
+        await work.hello(WorkerId(name), frozenset())
+    silent = "UPDATE workers SET seen_at = seen_at - interval '3 minutes' WHERE worker_id = 'silent'"
+    sent_away = "UPDATE workers SET drain_requested_at = clock_timestamp() WHERE worker_id = 'sent-away'"
+    await query(empty_urls.superuser_url, silent)
+    await query(empty_urls.superuser_url, sent_away)
+    assert (await PostgresGauges(empty_database).snapshot()).workers == 2

@@ -100,3 +100,16 @@ async def test_what_is_given_back_to_a_closed_pool_is_closed(pool: Pool) -> None
     pool.give_back(borrowed)
     assert borrowed.is_closed()
     assert pool.borrowed == 0
+
+
+async def test_those_who_wait_are_counted_until_they_have_a_connection_or_give_up(pool: Pool) -> None:
+    first, second = await pool.take(), await pool.take()
+    served, gone = await take_in_vain(pool), await take_in_vain(pool)
+    before = pool.waiting
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    without_one = pool.waiting
+    pool.give_back(first)
+    pool.give_back(await served)
+    assert (before, without_one, pool.waiting, pool.size) == (2, 1, 0, 2)
+    pool.give_back(second)

@@ -1,7 +1,9 @@
 """Tenants are kept apart by the database: every table, found in the catalogue, not in a list."""
 
+import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 
 import asyncpg
 import pytest
@@ -15,7 +17,7 @@ from app.store.database import Database, DatabaseConfig
 from app.store.tables import metadata
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
-from tests.conftest import DatabaseUrls
+from tests.conftest import Cluster, DatabaseUrls
 from tests.store.support import AGENT, new_run, query, question, submit, terminated, update, warned
 
 TENANT_A, TENANT_B = TenantId("ten_a"), TenantId("ten_b")
@@ -52,18 +54,17 @@ WRITTEN_BY_OTHERS = [
 ]
 
 
-@pytest.fixture
-async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> DatabaseUrls:
-    """A row of tenant A in every table."""
-    await query(empty_urls.superuser_url, "INSERT INTO tenants (tenant_id, name) VALUES ($1, 'a')", TENANT_A)
+async def fill(urls: DatabaseUrls) -> None:
+    database = Database(DatabaseConfig(url=urls.app_url, pool_size=4))
+    await query(urls.superuser_url, "INSERT INTO tenants (tenant_id, name) VALUES ($1, 'a')", TENANT_A)
     await query(
-        empty_urls.superuser_url,
+        urls.superuser_url,
         "INSERT INTO keys (key_id, tenant_id, scopes, secret_hash) VALUES ('key_a', $1, '{}', '\\x01')",
         TENANT_A,
     )
-    await submit(empty_database, new_run(TENANT_A, metadata={"k": "v"}))
-    work = PostgresWorkStore(empty_database, SystemClock())
-    async with PostgresTenantStore(empty_database).begin(TENANT_A) as tx:
+    await submit(database, new_run(TENANT_A, metadata={"k": "v"}))
+    work = PostgresWorkStore(database, SystemClock())
+    async with PostgresTenantStore(database).begin(TENANT_A) as tx:
         await tx.remember(route="r", subject="s", key="k", body_digest="d")
         await tx.insert_session(NewSession(session_id=SESSION, state={"a": 1}))
         await tx.put_artifact(SESSION, "a", data=b"x", content_type="x/y")
@@ -73,14 +74,31 @@ async def filled(empty_urls: DatabaseUrls, empty_database: Database) -> Database
     await work.append_if_owner(claim, [warned()], update(asked=(question(),)))
     await work.append_if_owner(claim, [terminated()], update(RunState.COMPLETED))
     await query(
-        empty_urls.superuser_url,
+        urls.superuser_url,
         "INSERT INTO session_items (tenant_id, session_id, session_seq, run_id, messages, created_at)"
         " VALUES ($1, 'ses_1', 1, 'run_x', '[]', now())",
         TENANT_A,
     )
     for statement in WRITTEN_BY_OTHERS:
-        await query(empty_urls.superuser_url, statement, TENANT_A)
+        await query(urls.superuser_url, statement, TENANT_A)
+    await database.close()
+
+
+@pytest.fixture
+async def filled(empty_urls: DatabaseUrls) -> DatabaseUrls:
+    """A row of tenant A in every table."""
+    await fill(empty_urls)
     return empty_urls
+
+
+@pytest.fixture(scope="module")
+def kept(cluster: Cluster, template_database: str) -> Iterator[DatabaseUrls]:
+    """The same for all tests that leave it as it is."""
+    name = cluster.create_database(template=template_database)
+    urls = cluster.database(name)
+    asyncio.run(fill(urls))
+    yield urls
+    cluster.drop_database(name)
 
 
 async def as_tenant(url: str, tenant_id: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
@@ -130,22 +148,22 @@ async def visible_rows(url: str, table: str, tenant_id: str) -> int:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_a_tenant_reads_its_rows(filled: DatabaseUrls, table: str) -> None:
-    assert await visible_rows(filled.superuser_url, table, TENANT_A) > 0
+async def test_a_tenant_reads_its_rows(kept: DatabaseUrls, table: str) -> None:
+    assert await visible_rows(kept.superuser_url, table, TENANT_A) > 0
 
 
 @pytest.mark.parametrize("tenant", [TENANT_B, ""])
 @pytest.mark.parametrize("table", TABLES)
-async def test_another_tenant_and_nobody_read_nothing(filled: DatabaseUrls, table: str, tenant: str) -> None:
-    assert await visible_rows(filled.superuser_url, table, tenant) == 0
+async def test_another_tenant_and_nobody_read_nothing(kept: DatabaseUrls, table: str, tenant: str) -> None:
+    assert await visible_rows(kept.superuser_url, table, tenant) == 0
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_another_tenant_adds_no_row(filled: DatabaseUrls, table: str) -> None:
-    [row] = await query(filled.superuser_url, f"SELECT to_json(t)::text AS row FROM {table} t LIMIT 1")
+async def test_another_tenant_adds_no_row(kept: DatabaseUrls, table: str) -> None:
+    [row] = await query(kept.superuser_url, f"SELECT to_json(t)::text AS row FROM {table} t LIMIT 1")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await as_tenant(
-            filled.app_url,
+            kept.app_url,
             TENANT_B,
             f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT (json_populate_record(NULL::{table}, $1::json)).*",
             json.dumps(json.loads(row["row"])),
@@ -201,8 +219,8 @@ async def test_a_row_can_not_be_handed_to_another_tenant(filled: DatabaseUrls) -
         await as_tenant(filled.app_url, TENANT_A, "UPDATE runs SET tenant_id = 'ten_b'")
 
 
-async def test_the_scheduler_reads_no_text_of_people(filled: DatabaseUrls) -> None:
-    connection = await asyncpg.connect(filled.superuser_url)
+async def test_the_scheduler_reads_no_text_of_people(kept: DatabaseUrls) -> None:
+    connection = await asyncpg.connect(kept.superuser_url)
     try:
         await connection.execute("SET ROLE runwright_scheduler")
         assert await connection.fetchval("SELECT count(run_id) FROM runs") == 1
@@ -219,8 +237,8 @@ async def test_the_scheduler_reads_no_text_of_people(filled: DatabaseUrls) -> No
 @pytest.mark.parametrize(
     "column", ["summary", "reason", "arguments", "decision_reason", "caller", "subject", "tool", "arguments_digest"]
 )
-async def test_the_scheduler_reads_nothing_of_what_people_are_asked(filled: DatabaseUrls, column: str) -> None:
-    connection = await asyncpg.connect(filled.superuser_url)
+async def test_the_scheduler_reads_nothing_of_what_people_are_asked(kept: DatabaseUrls, column: str) -> None:
+    connection = await asyncpg.connect(kept.superuser_url)
     try:
         await connection.execute("SET ROLE runwright_scheduler")
         assert await connection.fetchval("SELECT count(approval_id) FROM approvals") == 1
