@@ -116,6 +116,11 @@ class SessionTx(Protocol):
         """Oldest first: those after that run's number and place."""
         ...
 
+    async def history_before(self, run_id: RunId) -> Sequence[Message]:
+        """What a run of a session was told of it: the messages of those before it, without those of runs that it goes
+        on from. Empty for a run of no session."""
+        ...
+
     async def session_runs_open(self, session_id: SessionId) -> Sequence[RunId]:
         """Runs that have not ended, the one whose turn it is first."""
         ...

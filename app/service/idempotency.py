@@ -2,11 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Final
 
 from app.auth import Principal
 from app.errors import Conflict, InvalidRequest
 from app.ids import RunId
 from app.ports.store import TenantTx
+
+_RETRY_AFTER_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +42,11 @@ async def find_earlier(tx: TenantTx, key: IdempotencyKey) -> str | None:
     if earlier.body_digest != key.body_digest:
         raise InvalidRequest("this Idempotency-Key was used with another body", code="idempotency_key_reused")
     if earlier.run_id is None:
-        raise Conflict("the first request with this Idempotency-Key goes on", code="idempotency_in_progress")
+        raise Conflict(
+            "the first request with this Idempotency-Key goes on",
+            code="idempotency_in_progress",
+            retry_after_seconds=_RETRY_AFTER_SECONDS,
+        )
     return earlier.run_id
 
 

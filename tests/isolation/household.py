@@ -127,7 +127,7 @@ async def _have_runs(home: Household) -> tuple[list[str], list[str]]:
     service, scribe = home.service, home.service.scribe
     spoken = await submit(home, session_id=home.has[Kind.SESSION][0])
     said = [Message(role=Role.USER, content=home.word), Message(role=Role.ASSISTANT, content=home.word)]
-    await scribe.write(spoken, answer(f"{home.word} answers."))
+    await scribe.write(spoken, started(), assembled(), model_called(), answer(f"{home.word} answers."))
     await scribe.end(spoken, session_items=said, last_agent=home.has[Kind.AGENT][0], output_text=home.word)
     lost = await submit(home)
     await _lose(home, lost)

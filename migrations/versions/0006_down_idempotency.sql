@@ -1,0 +1,1 @@
+DROP FUNCTION take_idempotency_key;
