@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from app.api.problems import pointer_to
 from app.errors import FieldProblem, InvalidRequest, MalformedRequest, NotFound
@@ -66,7 +66,7 @@ def idempotency_key(headers: Headers) -> str | None:
     return keys[0]
 
 
-def event_position(request: Request, query: Mapping[str, list[str]]) -> int:
+def event_position(request: HTTPConnection, query: Mapping[str, list[str]]) -> int:
     """The number after which to read: ``Last-Event-ID``, else ``?after=``, else 0.
 
     The header wins: an EventSource that reconnects keeps its URL. Raises MalformedRequest (``unknown_event_id``).
@@ -77,7 +77,7 @@ def event_position(request: Request, query: Mapping[str, list[str]]) -> int:
     return int(text)
 
 
-def tree_position(request: Request, query: Mapping[str, list[str]]) -> Position:
+def tree_position(request: HTTPConnection, query: Mapping[str, list[str]]) -> Position:
     """The same where a run is read with its children: numbers joined by dots."""
     text = _position_text(request, query)
     if text == "0":
@@ -87,7 +87,7 @@ def tree_position(request: Request, query: Mapping[str, list[str]]) -> Position:
     return tuple(map(int, text.split(".")))
 
 
-def _position_text(request: Request, query: Mapping[str, list[str]]) -> str:
+def _position_text(request: HTTPConnection, query: Mapping[str, list[str]]) -> str:
     after = one_value(query, "after")
     if after is not None and not _PLACE.fullmatch(after):
         # Also where the header wins: what is ignored is not taken unread.
@@ -103,7 +103,9 @@ def wants_children(query: Mapping[str, list[str]]) -> bool:
     return text is not None
 
 
-def read_query(request: Request, *, known: Collection[str] = (), prefix: str | None = None) -> dict[str, list[str]]:
+def read_query(
+    request: HTTPConnection, *, known: Collection[str] = (), prefix: str | None = None
+) -> dict[str, list[str]]:
     """The query's parameters. Raises InvalidRequest for a name that is neither known nor begins with ``prefix``."""
     values: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():

@@ -8,10 +8,13 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
+from app.api.describing import describe_path_parameters, lift_examples, show_scopes
+from app.api.documents import problem_answer
 from app.api.problems import MEDIA_TYPE
 from app.api.schemas.agents import AgentDefinition, AgentPage, AgentView, ModelPage, ToolPage
 from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval
 from app.api.schemas.common import Problem
+from app.api.schemas.messages import RunMessagePage
 from app.api.schemas.operations import Live, Me, Ready
 from app.api.schemas.operator import ChangeTenant, CreateTenant, TenantPage, TenantView
 from app.api.schemas.operator_controls import (
@@ -34,6 +37,7 @@ from app.api.schemas.sessions import (
     SessionPage,
     SessionView,
 )
+from app.api.schemas.tickets import CreateTicket, TicketView
 from app.api.schemas.usage import UsageView
 from app.api.schemas.users import ErasedUserView
 from app.api.schemas.webhooks import (
@@ -52,8 +56,29 @@ Runs AI agents. A run is accepted before it is answered, is executed whatever be
 does as a log of events.
 
 Errors are `application/problem+json` with a stable `code`. Times are RFC 3339 in UTC. Lists are answered as
-`{items, next_cursor}`. Unknown fields and parameters are refused.
+`{items, next_cursor}`. Unknown fields and parameters are refused. Ignore what you don't know in answers and events.
+
+A key is a secret: `Authorization: Bearer rw_…`. What an operation names beside the security scheme is the scope that
+the key needs.
+
+All examples tell one story: Ada wants four nights near Kyoto, the agent `trip-planner` finds a place to stay, Bo allows
+it to book, and Olga is the operator.
 """
+_SERVERS: Final = [
+    {"url": "/", "description": "Whoever serves this description"},
+    {"url": "http://127.0.0.1:8080", "description": "Where `make run` serves"},
+]
+_TAGS: Final = {
+    "runs": "Agents at work: submit, follow, cancel, go on, erase",
+    "approvals": "Questions to people about single calls",
+    "sessions": "Conversations, what they keep, and the people in them",
+    "agents": "Definitions in versions, and what they may name",
+    "streams": "Tickets for clients that can't send headers, and streams of a whole tenant",
+    "usage": "What was used, and what is left",
+    "webhooks": "Signed notices to other services",
+    "operator": "Tenants, keys and the machine's work, for operators",
+    "operations": "Is it up, is it well, and what can it do",
+}
 _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AddPause,
     AgentDefinition,
@@ -74,6 +99,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     CreateOperatorKey,
     CreateSession,
     CreateTenant,
+    CreateTicket,
     CreateWebhook,
     DecideApproval,
     DeliveryPage,
@@ -92,6 +118,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     RerunRun,
     ResumeRun,
     RotateKey,
+    RunMessagePage,
     RunPage,
     RunView,
     SessionMessagePage,
@@ -100,6 +127,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     SubmitRun,
     TenantPage,
     TenantView,
+    TicketView,
     ToolPage,
     UsageView,
     TestWebhook,
@@ -120,7 +148,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
     """OpenAPI 3.1, in one order on every machine."""
     if app.openapi_schema is None:
         document = get_openapi(
-            title="runwright", version=_VERSION, description=_SUMMARY, routes=app.routes, openapi_version="3.1.0"
+            title="runwright",
+            version=_VERSION,
+            description=_SUMMARY,
+            servers=_SERVERS,
+            routes=app.routes,
+            openapi_version="3.1.0",
         )
         _, definitions = models_json_schema(
             [(model, "serialization") for model in _MODELS],
@@ -128,23 +161,36 @@ def describe(app: FastAPI) -> dict[str, Any]:
             schema_generator=_Schemas,
         )
         components = document["components"]
-        components["responses"] = _share_problems(document["paths"])
         components["schemas"] = dict(sorted(definitions["$defs"].items()))
+        components["responses"] = _share_problems(document["paths"])
+        describe_path_parameters(document["paths"])
+        show_scopes(document["paths"], app.routes)
+        components["examples"] = lift_examples(document["paths"], components["responses"], components["schemas"])
+        document["tags"] = _find_tags(document["paths"])
         app.openapi_schema = document
     return app.openapi_schema
 
 
 def _share_problems(paths: dict[str, Any]) -> dict[str, Any]:
-    """Moves the answers that are problems, equal for every route, to where all of them can refer to them."""
+    """Moves the answers that are problems to where all routes can refer to them. What a route has beside what all have
+    stays with it, as the description that stands beside the reference."""
     shared: dict[str, Any] = {}
     operations = [operation for methods in paths.values() for operation in methods.values()]
     for operation in operations:
         for status, described in operation["responses"].items():
             if MEDIA_TYPE in described.get("content", {}):
                 name = f"Problem{status}"
-                shared[name] = described
-                operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+                shared[name] = problem_answer(int(status))
+                reference = {"$ref": f"#/components/responses/{name}"}
+                if described["description"] != shared[name]["description"]:
+                    reference["description"] = described["description"]
+                operation["responses"][status] = reference
     return dict(sorted(shared.items()))
+
+
+def _find_tags(paths: dict[str, Any]) -> list[dict[str, str]]:
+    used = {tag for methods in paths.values() for operation in methods.values() for tag in operation["tags"]}
+    return [{"name": name, "description": told} for name, told in _TAGS.items() if name in used]
 
 
 def render(app: FastAPI) -> str:

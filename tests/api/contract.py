@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,20 @@ import httpx
 import yaml
 from jsonschema import Draft202012Validator
 
+# A problem's description has a line for each of its codes.
+CODE = re.compile(r"^- `(\w+)`: ", re.MULTILINE)
 DESCRIPTION = Path(__file__).parents[2] / "openapi.yaml"
 
 
 @cache
 def load_description() -> dict[str, Any]:
     return dict(yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8")))
+
+
+def first_example(content: Mapping[str, Any] | None) -> Any:
+    """The plainest body that is shown; None where none is taken or shown."""
+    shown = {} if content is None else content
+    return next((example["value"] for example in shown.get("examples", {}).values()), shown.get("example"))
 
 
 async def check_answer(response: httpx.Response) -> None:
@@ -31,7 +40,12 @@ async def check_answer(response: httpx.Response) -> None:
         # Somebody's bytes, under the type that they came with.
         assert "*/*" in content, f"{media_type} is not among {list(content)}"
     elif media_type.endswith("json"):
-        check_value(content[media_type]["schema"], json.loads(await response.aread()))
+        answer = json.loads(await response.aread())
+        check_value(content[media_type]["schema"], answer)
+        if media_type == "application/problem+json":
+            told = CODE.findall(described["description"])
+            where = f"{response.request.method} {response.request.url.path}"
+            assert answer["code"] in told, f"{answer['code']} of {where} is not among {told}"
 
 
 def find_answer(method: str, path: str, status: int) -> dict[str, Any]:
@@ -45,7 +59,8 @@ def find_answer(method: str, path: str, status: int) -> dict[str, Any]:
             assert str(status) in answers, f"{method} {template} does not describe {status}"
             return _resolve(answers[str(status)])
     assert status in (404, 405), f"{status} from a route that is not described: {method} {path}"
-    return dict(description["components"]["responses"]["Problem404"])
+    shared = dict(description["components"]["responses"]["Problem404"])
+    return {**shared, "description": f"{shared['description']}\n- `method_not_allowed`: not this one"}
 
 
 def check_value(schema: dict[str, Any], value: Any) -> None:
@@ -66,4 +81,6 @@ def _resolve(described: dict[str, Any]) -> dict[str, Any]:
     reference = described.get("$ref")
     if reference is None:
         return described
-    return dict(load_description()["components"]["responses"][reference.rpartition("/")[2]])
+    shared = load_description()["components"]["responses"][reference.rpartition("/")[2]]
+    # What stands beside a reference holds in place of what it leads to (OpenAPI 3.1).
+    return {**shared, **{name: value for name, value in described.items() if name != "$ref"}}

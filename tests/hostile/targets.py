@@ -14,6 +14,7 @@ from app.api.app import describe_only
 from app.api.openapi import describe
 from app.wiring.first_keys import FirstKeys
 from tests.acceptance.service import Service
+from tests.api.contract import first_example
 
 # What a test waits for an answer. An attack that gets the service to work for so long has succeeded.
 PATIENCE_SECONDS: Final = 15.0
@@ -145,7 +146,7 @@ def _operation(description: Mapping[str, Any], method: str, path: str, operation
         path=path,
         tag=operation["tags"][0],
         parameters=tuple(operation.get("parameters", ())),
-        example=None if content is None else content["example"],
+        example=first_example(content),
         fields=tuple(schema.get("properties", {})),
     )
 

@@ -6,11 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_optional_body
 from app.api.deps import Deps, RunsWriter
 from app.api.negotiation import read_query
 from app.api.run_answers import LOCATION, REPLAYED, WAITED, announce, answer_run, read_key
+from app.api.schemas import story
 from app.api.schemas.runs import RerunRun, ResumeRun, RunView
 from app.auth import Scope
 from app.service import again
@@ -19,19 +20,15 @@ from app.service.subjects import check_user
 router: Final = APIRouter(tags=["runs"])
 
 _HEADERS: Final = {**LOCATION, **WAITED, **REPLAYED}
-_ANSWERS: Final = documents.answers(
-    {
+_PARAMETERS: Final[list[dict[str, Any]]] = [documents.IDEMPOTENCY_KEY, documents.PREFER]
+
+
+def _answers(*more: str) -> dict[int | str, dict[str, Any]]:
+    successes = {
         200: documents.answer("With `Prefer: wait`: the new run is at its end", RunView, headers=_HEADERS),
         202: documents.answer("Accepted: the new run", RunView, headers=_HEADERS),
-    },
-    400,
-    404,
-    409,
-    413,
-    415,
-    429,
-)
-_PARAMETERS: Final[list[dict[str, Any]]] = [documents.IDEMPOTENCY_KEY, documents.PREFER]
+    }
+    return documents.answers(successes, 404, 413, *codes.OF_IDEMPOTENCY, *codes.OF_NEW_RUNS, *more)
 
 
 @router.post(
@@ -42,10 +39,12 @@ _PARAMETERS: Final[list[dict[str, Any]]] = [documents.IDEMPOTENCY_KEY, documents
     "idempotency keys for its calls; once for each run. `resolutions` name every call whose outcome is not known, and "
     "no other one: 422 `resolution_missing` and `unknown_call` point to them.",
     status_code=202,
-    responses=_ANSWERS,
+    responses=_answers(
+        "resolution_missing", "run_already_resumed", "run_not_resumable", "run_not_terminal", "unknown_call"
+    ),
     openapi_extra={
         "parameters": _PARAMETERS,
-        "requestBody": documents.body(ResumeRun, required=False, example={"resolutions": {"call_2_1": "succeeded"}}),
+        "requestBody": documents.body(ResumeRun, required=False, example={"resolutions": {story.CALL_ID: "succeeded"}}),
     },
 )
 async def resume_run(run_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
@@ -70,7 +69,7 @@ async def resume_run(run_id: str, request: Request, deps: Deps, caller: RunsWrit
     description="A new run with the input, the versions, the ceilings and the time that the run had. It has to have "
     "ended.",
     status_code=202,
-    responses=_ANSWERS,
+    responses=_answers("run_has_parent", "run_not_terminal"),
     openapi_extra={
         "parameters": _PARAMETERS,
         "requestBody": documents.body(RerunRun, required=False, example={}),

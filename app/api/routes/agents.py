@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.agents import Agent
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body
 from app.api.deps import AgentsReader, AgentsWriter, ApiDeps, Caller, Deps
 from app.api.negotiation import limit_of, one_value, read_query, read_version
 from app.api.problems import invalid_body
 from app.api.schemas.agents import (
+    DEFINITION_EXAMPLE,
     AgentDefinition,
     AgentPage,
     AgentView,
@@ -47,12 +48,12 @@ _EXAMPLE: Final = {"instructions": "You plan trips. Answer in one paragraph.", "
             200: documents.answer("It is the newest version already", AgentView),
             201: documents.answer("A new version", AgentView, headers={"Location": documents.header("Its address")}),
         },
-        400,
-        409,
         413,
-        415,
+        *codes.OF_DEFINITIONS,
     ),
-    openapi_extra={"requestBody": documents.body(AgentDefinition, example=_EXAMPLE)},
+    openapi_extra={
+        "requestBody": documents.body(AgentDefinition, example=_EXAMPLE, with_tools=DEFINITION_EXAMPLE),
+    },
 )
 async def put_agent(name: str, request: Request, deps: Deps, caller: AgentsWriter) -> Response:
     read_query(request)
@@ -74,7 +75,8 @@ async def put_agent(name: str, request: Request, deps: Deps, caller: AgentsWrite
     "/agents",
     operation_id="listAgents",
     summary="List the newest version of each agent, by name",
-    responses=documents.answers({200: documents.answer("A page of agents", AgentPage)}, 400),
+    description="Also of those that are retired.",
+    responses=documents.answers({200: documents.answer("A page of agents", AgentPage)}, *codes.OF_CURSORS),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_agents(request: Request, deps: Deps, caller: AgentsReader) -> Response:
@@ -94,6 +96,7 @@ async def list_agents(request: Request, deps: Deps, caller: AgentsReader) -> Res
     "/agents/{name}",
     operation_id="getAgent",
     summary="Read the newest version of an agent",
+    description="As it was stored, with every field.",
     responses=documents.answers({200: documents.answer("The definition", AgentView)}, 404),
 )
 async def get_agent(name: str, request: Request, deps: Deps, caller: AgentsReader) -> Response:
@@ -107,6 +110,7 @@ async def get_agent(name: str, request: Request, deps: Deps, caller: AgentsReade
     "/agents/{name}/versions/{version}",
     operation_id="getAgentVersion",
     summary="Read one version of an agent",
+    description="A version never changes.",
     responses=documents.answers({200: documents.answer("The definition", AgentView)}, 404),
 )
 async def get_agent_version(name: str, version: str, request: Request, deps: Deps, caller: AgentsReader) -> Response:
@@ -135,6 +139,7 @@ async def retire_agent(name: str, request: Request, deps: Deps, caller: AgentsWr
     "/tools",
     operation_id="listTools",
     summary="List the tools that agents may name",
+    description="The operator declares them, and grants them to tenants.",
     responses=documents.answers({200: documents.answer("All that the tenant was granted, by name", ToolPage)}),
 )
 async def list_tools(request: Request, deps: Deps, caller: AgentsReader) -> Response:
@@ -147,6 +152,7 @@ async def list_tools(request: Request, deps: Deps, caller: AgentsReader) -> Resp
     "/models",
     operation_id="listModels",
     summary="List the models that agents may name",
+    description="The operator declares them, and grants them to tenants.",
     responses=documents.answers({200: documents.answer("All that the tenant was granted, by name", ModelPage)}),
 )
 async def list_models(request: Request, deps: Deps, caller: AgentsReader) -> Response:

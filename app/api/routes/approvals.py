@@ -7,10 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body
-from app.api.deps import ApprovalsDecider, ApprovalsReader, Deps, keeps_scope
+from app.api.deps import TICKET, ApprovalsDecider, ApprovalsFollower, ApprovalsReader, Deps, keeps_scope
 from app.api.negotiation import bad_parameter, limit_of, one_value, read_query, wants_event_stream
+from app.api.schemas import story
 from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval, view_approval
 from app.api.schemas.common import page
 from app.api.sse import FrameStream, change_to_sse
@@ -19,7 +20,7 @@ from app.errors import NotAcceptable
 from app.ids import ApprovalId, RunId
 from app.ports.desk import Approval, ApprovalFilter, ApprovalStatus
 from app.service import approvals
-from app.service.approval_stream import find_place, follow_approvals
+from app.service.approval_stream import find_place, follow_approvals, seal_place
 from app.service.cursors import Listing
 
 router: Final = APIRouter(tags=["approvals"])
@@ -27,13 +28,14 @@ router: Final = APIRouter(tags=["approvals"])
 _STATUS: Final = documents.query(
     "status",
     "May be repeated: any of them",
+    example=["pending"],
     type="array",
     items={"type": "string", "enum": [status.value for status in ApprovalStatus]},
 )
 _STREAM_EXAMPLE: Final = (
-    "retry: 3000\n\n"
-    "id: Zm9v…\nevent: pending\n"
-    'data: {"id":"apr_…","run_id":"run_…","tool":"refund","…":"…","at":"2026-01-31T12:00:01.250Z"}\n\n'
+    "retry: 3000\nid: Zm9v…\n\n"
+    "id: YmFy…\nevent: pending\n"
+    'data: {"id":"apr_…","run_id":"run_…","tool":"book_stay","…":"…","at":"2026-01-31T12:00:01.250Z"}\n\n'
     ": ping\n\n"
 )
 
@@ -43,13 +45,15 @@ _STREAM_EXAMPLE: Final = (
     operation_id="listApprovals",
     summary="List approvals, newest first",
     description="Conditions hold together. One whose time is over is `expired`, also before anything was written.",
-    responses=documents.answers({200: documents.answer("A page of approvals", ApprovalPage)}, 400),
+    responses=documents.answers({200: documents.answer("A page of approvals", ApprovalPage)}, *codes.OF_CURSORS),
     openapi_extra={
         "parameters": [
             _STATUS,
-            documents.query("run_id", "The run that asks, or the one above it that was submitted"),
-            documents.query("agent", "The agent's name"),
-            documents.query("tool", "The tool's name"),
+            documents.query(
+                "run_id", "The run that asks, or the one above it that was submitted", example=story.RUN_ID
+            ),
+            documents.query("agent", "The agent's name", example=story.AGENT),
+            documents.query("tool", "The tool's name", example=story.TOOL),
             documents.LIMIT,
             documents.CURSOR,
         ]
@@ -79,11 +83,12 @@ async def list_approvals(request: Request, deps: Deps, caller: ApprovalsReader) 
 @router.get(
     "/approvals/events",
     operation_id="followApprovals",
+    response_class=Response,
     summary="Follow approvals",
     description="As `text/event-stream` only, which has to be named: a frame for each status that an approval takes, "
     "in the order of the commits; `event` is the status, `data` the approval as it became by it, with the instant as "
-    "`at`. Begins with what comes from now on. Coming back with `Last-Event-ID` misses nothing; an id is good for any "
-    "filter, and for this tenant only.",
+    "`at`. Begins with what comes from now on; the first frame says with its `id` where that is. Coming back with "
+    "`Last-Event-ID` misses nothing; an id is good for any filter, and for this tenant only.",
     responses=documents.answers(
         {
             200: documents.answer(
@@ -91,27 +96,27 @@ async def list_approvals(request: Request, deps: Deps, caller: ApprovalsReader) 
                 content={"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
             )
         },
-        400,
         406,
+        "two_credentials",
+        "unknown_event_id",
     ),
     openapi_extra={
         "parameters": [
             documents.LAST_CHANGE_ID,
-            documents.query("after", "Only changes after this one: the `id` of a frame"),
+            documents.query("after", "Only changes after this one: the `id` of a frame", example=story.PLACE),
             _STATUS,
         ]
     },
 )
-async def follow_tenants_approvals(request: Request, deps: Deps, caller: ApprovalsReader) -> Response:
+async def follow_tenants_approvals(request: Request, deps: Deps, caller: ApprovalsFollower) -> Response:
     if not wants_event_stream(request.headers):
         raise NotAcceptable("this is a stream only; name it: Accept: text/event-stream")
     deps.drain.refuse_new()
-    query = read_query(request, known=("after", "status"))
+    query = read_query(request, known=("after", "status", TICKET))
     statuses = _statuses(query)
     # The header wins: an EventSource that reconnects keeps its URL.
     text = request.headers.get("last-event-id") or one_value(query, "after")
-    async with deps.store.begin(caller.tenant_id) as tx:
-        after = await find_place(tx, deps.cursors, caller.tenant_id, text)
+    after = await find_place(deps.store, deps.cursors, caller.tenant_id, text)
     frames = follow_approvals(
         deps.reading,
         caller.tenant_id,
@@ -119,13 +124,19 @@ async def follow_tenants_approvals(request: Request, deps: Deps, caller: Approva
         statuses=statuses,
         still_allowed=keeps_scope(request, deps, Scope.APPROVALS_READ),
     )
-    return FrameStream(frames, partial(change_to_sse, deps.cursors, caller.tenant_id), deps=deps)
+    return FrameStream(
+        frames,
+        partial(change_to_sse, deps.cursors, caller.tenant_id),
+        deps=deps,
+        begins_at=seal_place(deps.cursors, caller.tenant_id, after),
+    )
 
 
 @router.get(
     "/approvals/{approval_id}",
     operation_id="getApproval",
     summary="Read an approval",
+    description="Without the arguments, which who may read the run finds in its events.",
     responses=documents.answers({200: documents.answer("The approval", ApprovalView)}, 404),
 )
 async def get_approval(approval_id: str, request: Request, deps: Deps, caller: ApprovalsReader) -> Response:
@@ -151,20 +162,27 @@ async def get_approval(approval_id: str, request: Request, deps: Deps, caller: A
             200: documents.answer("The approval, decided", ApprovalView),
             202: documents.answer("Kept, and others have to say so, too", ApprovalView),
         },
-        400,
         404,
-        409,
-        410,
         413,
-        415,
+        "approval_already_decided",
+        "approval_cancelled",
+        "approval_digest_mismatch",
+        "approval_expired",
+        "approvals_differ",
+        "arguments_not_editable",
+        "decision_not_of_kind",
+        "invalid_arguments",
+        "no_subject",
+        "not_an_approver",
+        "self_approval",
     ),
     openapi_extra={
         "requestBody": documents.body(
             DecideApproval,
             example={
                 "decision": "approve",
-                "arguments_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-                "reason": "the customer called",
+                "arguments_digest": story.DIGEST,
+                "reason": "within the budget",
             },
         )
     },

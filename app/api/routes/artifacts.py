@@ -7,9 +7,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.deps import Deps, SessionsReader, SessionsWriter
 from app.api.negotiation import limit_of, one_value, read_query, read_version
+from app.api.schemas import story
 from app.api.schemas.common import page
 from app.api.schemas.sessions import ArtifactPage, ArtifactView, view_artifact
 from app.errors import MalformedRequest, UnsupportedMediaType
@@ -19,7 +20,11 @@ from app.service.cursors import Listing
 
 router: Final = APIRouter(tags=["sessions"])
 
-_BYTES: Final = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+_BYTES: Final = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": story.ARTIFACT_TEXT}
+}
+_ANY_TYPE: Final = "Bytes of any type: the `Content-Type` that they come with is kept"
+_READING: Final = "Its bytes, as they came. `Content-Disposition` keeps a browser from running them."
 _UNNAMED: Final = "application/octet-stream"
 # RFC 9110: two tokens, and whatever parameters.
 _CONTENT_TYPE: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+/[\w!#$%&'*+.^`|~-]+( ?;[\x20-\x7e]*)?", re.ASCII)
@@ -36,7 +41,7 @@ _READ: Final = documents.answers(
                 "Content-Disposition": documents.header("`attachment`, with the name"),
                 "Artifact-Version": documents.header("Which version it is", type="integer"),
             },
-            content=_BYTES,
+            content={**_BYTES, "*/*": _BYTES["application/octet-stream"]},
         )
     },
     404,
@@ -59,10 +64,10 @@ _READ: Final = documents.answers(
         },
         400,
         404,
-        413,
         415,
+        "artifact_too_large",
     ),
-    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    openapi_extra={"requestBody": {"required": True, "description": _ANY_TYPE, "content": _BYTES}},
 )
 async def put_artifact(session_id: str, name: str, request: Request, deps: Deps, caller: SessionsWriter) -> Response:
     read_query(request)
@@ -85,7 +90,8 @@ async def put_artifact(session_id: str, name: str, request: Request, deps: Deps,
     "/sessions/{session_id}/artifacts",
     operation_id="listArtifacts",
     summary="List the newest version of each artifact, by name",
-    responses=documents.answers({200: documents.answer("A page of artifacts", ArtifactPage)}, 400, 404),
+    description="Without their bytes.",
+    responses=documents.answers({200: documents.answer("A page of artifacts", ArtifactPage)}, 404, *codes.OF_CURSORS),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_artifacts(session_id: str, request: Request, deps: Deps, caller: SessionsReader) -> Response:
@@ -105,6 +111,7 @@ async def list_artifacts(session_id: str, request: Request, deps: Deps, caller: 
     "/sessions/{session_id}/artifacts/{name}",
     operation_id="getArtifact",
     summary="Read the newest version of an artifact",
+    description=_READING,
     response_class=Response,
     responses=_READ,
 )
@@ -119,6 +126,7 @@ async def get_artifact(session_id: str, name: str, request: Request, deps: Deps,
     "/sessions/{session_id}/artifacts/{name}/versions/{version}",
     operation_id="getArtifactVersion",
     summary="Read one version of an artifact",
+    description=_READING,
     response_class=Response,
     responses=_READ,
 )

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import documents
-from app.api.deps import ApiDeps, Caller, Deps, RunsReader, keeps_scope
+from app.api import codes, documents
+from app.api.deps import ApiDeps, Caller, Deps, RunsFollower
+from app.api.frames import wire_event
 from app.api.negotiation import (
     bad_parameter,
     event_position,
@@ -18,22 +19,22 @@ from app.api.negotiation import (
     wants_children,
     wants_event_stream,
 )
+from app.api.run_stream import open_run_stream
+from app.api.schemas import story
 from app.api.schemas.runs import EventPage
-from app.api.sse import EventStream, wire_event, wire_tree_event
-from app.auth import Scope
+from app.api.sse import EventStream, wire_tree_event
 from app.ports.store import TenantTx
 from app.service import runs
 from app.service.cursors import Listing
-from app.service.follow import check_position, follow
-from app.service.follow_tree import check_tree_position, follow_tree
+from app.service.follow import check_position
 from app.service.tree import Position, open_walk
 
 router: Final = APIRouter(tags=["runs"])
 
-_EXAMPLE: Final = (
+RUN_STREAM_EXAMPLE: Final = (
     "retry: 3000\n\n"
     "id: 1\nevent: run_queued\n"
-    'data: {"seq":1,"run_id":"run_…","kind":"run_queued","at":"2026-01-31T12:00:00.000Z","…":"…"}\n\n'
+    f'data: {{"seq":1,"run_id":"{story.RUN_ID}","kind":"run_queued","at":"{story.CREATED_AT}","…":"…"}}\n\n'
     'event: answer_delta\ndata: {"iteration":1,"attempt":1,"offset":0,"text":"Four "}\n\n'
     ": ping\n\n"
 )
@@ -54,24 +55,31 @@ _EXAMPLE: Final = (
             200: documents.answer(
                 "A page of events, or the stream",
                 EventPage,
-                content={"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+                content={"text/event-stream": {"schema": {"type": "string"}, "example": RUN_STREAM_EXAMPLE}},
             ),
             204: documents.answer("A stream only: the run has ended, and all of it was read"),
         },
-        400,
         404,
+        406,
+        *codes.OF_CURSORS,
+        "two_credentials",
+        "unknown_event_id",
     ),
     openapi_extra={
         "parameters": [
             documents.LAST_EVENT_ID,
-            documents.query("after", "Only events after this one", type="string", pattern=r"^[0-9]+(\.[0-9]+)*$"),
-            documents.query("include", "Read the runs that it started, too", type="string", enum=["children"]),
+            documents.query(
+                "after", "Only events after this one", example="7", type="string", pattern=r"^[0-9]+(\.[0-9]+)*$"
+            ),
+            documents.query(
+                "include", "Read the runs that it started, too", example="children", type="string", enum=["children"]
+            ),
             documents.LIMIT,
             documents.CURSOR,
         ]
     },
 )
-async def list_run_events(run_id: str, request: Request, deps: Deps, caller: RunsReader) -> Response:
+async def list_run_events(run_id: str, request: Request, deps: Deps, caller: RunsFollower) -> Response:
     if wants_event_stream(request.headers):
         return await _stream(run_id, request, deps, caller)
     query = read_query(request, known=("after", "include", "limit", "cursor"))
@@ -110,22 +118,8 @@ async def _read_tree(tx: TenantTx, run_id: str, after: Position, limit: int) -> 
 
 
 async def _stream(run_id: str, request: Request, deps: ApiDeps, caller: Caller) -> Response:
-    deps.drain.refuse_new()
-    query = read_query(request, known=("after", "include"))
-    still_allowed = keeps_scope(request, deps, Scope.RUNS_READ)
-    if wants_children(query):
-        place = tree_position(request, query)
-        async with deps.store.begin(caller.tenant_id) as tx:
-            run = await runs.get(tx, run_id)
-            has_more = await check_tree_position(tx, run, place)
-        frames = follow_tree(deps.reading, caller.tenant_id, run, after=place, still_allowed=still_allowed)
-    else:
-        after = event_position(request, query)
-        async with deps.store.begin(caller.tenant_id) as tx:
-            run = await runs.get(tx, run_id)
-        has_more = check_position(run, after)
-        frames = follow(deps.reading, caller.tenant_id, run.run_id, after=after, still_allowed=still_allowed)
-    if not has_more:
+    stream = await open_run_stream(request, deps, caller, run_id)
+    if stream.frames is None:
         # Stops a browser's EventSource, which would come back for ever.
         return Response(status_code=204)
-    return EventStream(run.run_id, frames, deps=deps)
+    return EventStream(stream.run_id, stream.frames, deps=deps)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body
 from app.api.deps import Deps, OperatorCaller
 from app.api.negotiation import limit_of, one_value, read_query
@@ -33,13 +33,12 @@ _LISTING: Final = Listing(tenant_id=TenantId("operator"), route="GET /tenants", 
     "/tenants",
     operation_id="createTenant",
     summary="Create a tenant",
+    description="It may use all that there is until its settings are changed, and has no key yet.",
     status_code=201,
     responses=documents.answers(
         {201: documents.answer("The tenant", TenantView, headers={"Location": documents.header("Its address")})},
-        400,
-        409,
         413,
-        415,
+        "tenant_exists",
     ),
     openapi_extra={"requestBody": documents.body(CreateTenant, example={"name": "acme"})},
 )
@@ -55,7 +54,8 @@ async def create_tenant(request: Request, deps: Deps, caller: OperatorCaller) ->
     "/tenants",
     operation_id="listTenants",
     summary="List tenants, by name",
-    responses=documents.answers({200: documents.answer("A page of tenants", TenantPage)}, 400),
+    description="Also those that are being erased.",
+    responses=documents.answers({200: documents.answer("A page of tenants", TenantPage)}, *codes.OF_CURSORS),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_tenants(request: Request, deps: Deps, _: OperatorCaller) -> Response:
@@ -73,6 +73,7 @@ async def list_tenants(request: Request, deps: Deps, _: OperatorCaller) -> Respo
     "/tenants/{tenant_id}",
     operation_id="getTenant",
     summary="Read a tenant",
+    description="Its settings, and whether it is paused. Nothing of its runs.",
     responses=documents.answers({200: documents.answer("The tenant", TenantView)}, 404),
 )
 async def get_tenant(tenant_id: str, request: Request, deps: Deps, _: OperatorCaller) -> Response:
@@ -87,7 +88,7 @@ async def get_tenant(tenant_id: str, request: Request, deps: Deps, _: OperatorCa
     summary="Change a tenant's settings",
     description="They hold at once, also for runs that are there already.",
     responses=documents.answers(
-        {200: documents.answer("The tenant, as it is now", TenantView)}, 400, 404, 409, 413, 415
+        {200: documents.answer("The tenant, as it is now", TenantView)}, 404, 413, "tenant_erasing", "unknown_name"
     ),
     openapi_extra={"requestBody": documents.body(ChangeTenant, example=CHANGE_EXAMPLE)},
 )

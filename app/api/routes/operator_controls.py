@@ -6,10 +6,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body
 from app.api.deps import Deps, OperatorCaller
 from app.api.negotiation import bad_parameter, limit_of, one_value, read_query
+from app.api.schemas import story
 from app.api.schemas.common import page
 from app.api.schemas.operator_controls import (
     AddPause,
@@ -30,8 +31,8 @@ from app.service.cursors import Listing
 
 router: Final = APIRouter(tags=["operator"])
 
-_PAUSE_EXAMPLE: Final = {"kind": "tool", "name": "refund", "reason": "the bank is away"}
-_CANCEL_EXAMPLE: Final = {"tool": "refund", "created_before": "2026-01-31T12:00:00.000Z", "reason": "a wrong price"}
+_PAUSE_EXAMPLE: Final = {"kind": "tool", "name": story.TOOL, "reason": "the inn answers nothing"}
+_CANCEL_EXAMPLE: Final = {"tool": story.TOOL, "created_before": story.ENDED_AT, "reason": "a wrong price"}
 _MAX_ACTION: Final = 64
 
 
@@ -46,9 +47,9 @@ _MAX_ACTION: Final = 64
             201: documents.answer("The pause", PauseView),
             200: documents.answer("It was paused already, by this", PauseView),
         },
-        400,
         413,
-        415,
+        "unknown_name",
+        "unknown_tenant",
     ),
     openapi_extra={"requestBody": documents.body(AddPause, example=_PAUSE_EXAMPLE)},
 )
@@ -63,6 +64,7 @@ async def add_pause(request: Request, deps: Deps, caller: OperatorCaller) -> Res
     "/pauses",
     operation_id="listPauses",
     summary="List what is paused",
+    description="With who did it, when and why.",
     responses=documents.answers({200: documents.answer("All pauses", PausePage)}),
 )
 async def list_pauses(request: Request, deps: Deps, _: OperatorCaller) -> Response:
@@ -90,7 +92,7 @@ async def end_pause(pause_id: str, request: Request, deps: Deps, caller: Operato
     operation_id="cancelRuns",
     summary="Cancel runs by a filter",
     description="Every open run that fits is asked to end, of all tenants unless one is named.",
-    responses=documents.answers({200: documents.answer("How many were asked", CancelledView)}, 400, 413, 415),
+    responses=documents.answers({200: documents.answer("How many were asked", CancelledView)}, 413, "unknown_tenant"),
     openapi_extra={"requestBody": documents.body(CancelRuns, example=_CANCEL_EXAMPLE)},
 )
 async def cancel_runs(request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -104,6 +106,7 @@ async def cancel_runs(request: Request, deps: Deps, caller: OperatorCaller) -> R
     "/workers",
     operation_id="listWorkers",
     summary="List the workers that were heard of in the last two minutes",
+    description="A process is a worker where its role says so; one that is gone is listed a while longer.",
     responses=documents.answers({200: documents.answer("All of them", WorkerPage)}),
 )
 async def list_workers(request: Request, deps: Deps, _: OperatorCaller) -> Response:
@@ -131,11 +134,11 @@ async def drain_worker(worker_id: str, request: Request, deps: Deps, caller: Ope
     operation_id="listAudit",
     summary="Read who changed what, newest first",
     description="Conditions hold together. What was done to a tenant outlives it.",
-    responses=documents.answers({200: documents.answer("A page of changes", AuditPage)}, 400),
+    responses=documents.answers({200: documents.answer("A page of changes", AuditPage)}, *codes.OF_CURSORS),
     openapi_extra={
         "parameters": [
-            documents.query("tenant_id", "Whom it concerns"),
-            documents.query("action", "What was done, as in `key.revoked`"),
+            documents.query("tenant_id", "Whom it concerns", example=story.TENANT_ID),
+            documents.query("action", "What was done, as in `key.revoked`", example="key.revoked"),
             documents.LIMIT,
             documents.CURSOR,
         ]

@@ -10,6 +10,7 @@ from app.api import documents
 from app.api.bodies import parse, read_body
 from app.api.deps import ApiDeps, Deps, OperatorCaller
 from app.api.negotiation import read_query
+from app.api.schemas import story
 from app.api.schemas.common import page
 from app.api.schemas.operator_keys import (
     CreatedKeyView,
@@ -28,11 +29,11 @@ router: Final = APIRouter(tags=["operator"])
 _NO_STORE: Final = {"Cache-Control": {"schema": {"type": "string", "const": "no-store"}, "required": True}}
 _SHOWN_ONCE: Final = {201: documents.answer("The key, with its secret", CreatedKeyView, headers=_NO_STORE)}
 _KEY_EXAMPLE: Final = {
-    "subject": "checkout",
+    "subject": story.SERVICE,
     "scopes": ["runs:read", "runs:write"],
-    "description": "the shop's backend",
+    "description": "the site's backend",
 }
-_OPERATOR_EXAMPLE: Final = {"subject": "ada", "lifetime_seconds": 7_776_000}
+_OPERATOR_EXAMPLE: Final = {"subject": story.OPERATOR, "lifetime_seconds": 7_776_000}
 _ROTATE_EXAMPLE: Final = {"overlap_seconds": 3_600}
 _ROTATED: Final = "With the rights of the old one, which expires when the overlap is over. Until then both are valid."
 _REVOKED: Final = "At once, in every process; streams that were opened with it end. Revoking twice is revoking once."
@@ -44,7 +45,7 @@ _REVOKED: Final = "At once, in every process; streams that were opened with it e
     summary="Create a key of a tenant",
     description="Its secret is answered here and never again.",
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 400, 404, 409, 413, 415),
+    responses=documents.answers(_SHOWN_ONCE, 404, 413, "tenant_erasing"),
     openapi_extra={"requestBody": documents.body(CreateKey, example=_KEY_EXAMPLE)},
 )
 async def create_key(tenant_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -72,7 +73,7 @@ async def list_keys(tenant_id: str, request: Request, deps: Deps, _: OperatorCal
     summary="Make a successor of a key",
     description=_ROTATED,
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 400, 404, 409, 413, 415),
+    responses=documents.answers(_SHOWN_ONCE, 404, 413, "key_not_valid", "tenant_erasing"),
     openapi_extra={"requestBody": documents.body(RotateKey, example=_ROTATE_EXAMPLE)},
 )
 async def rotate_key(tenant_id: str, key_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -99,7 +100,7 @@ async def revoke_key(tenant_id: str, key_id: str, request: Request, deps: Deps, 
     summary="Create an operator's key",
     description="It belongs to no tenant and reads no run. Its secret is answered here and never again.",
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 400, 413, 415),
+    responses=documents.answers(_SHOWN_ONCE, 413),
     openapi_extra={"requestBody": documents.body(CreateOperatorKey, example=_OPERATOR_EXAMPLE)},
 )
 async def create_operator_key(request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -127,7 +128,7 @@ async def list_operator_keys(request: Request, deps: Deps, _: OperatorCaller) ->
     summary="Make a successor of an operator's key",
     description=_ROTATED,
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 400, 404, 409, 413, 415),
+    responses=documents.answers(_SHOWN_ONCE, 404, 413, "key_not_valid", "tenant_erasing"),
     openapi_extra={"requestBody": documents.body(RotateKey, example=_ROTATE_EXAMPLE)},
 )
 async def rotate_operator_key(key_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import ApiDeps, Caller, Deps, RunsReader, RunsWriter, keeps_scope
 from app.api.negotiation import (
@@ -19,6 +19,7 @@ from app.api.negotiation import (
     wanted_wait,
     wants_event_stream,
 )
+from app.api.routes.events import RUN_STREAM_EXAMPLE
 from app.api.run_answers import (
     LOCATION,
     REPLAYED,
@@ -30,6 +31,7 @@ from app.api.run_answers import (
     show_run,
     write_run,
 )
+from app.api.schemas import story
 from app.api.schemas.common import MAX_METADATA_PAIRS, page
 from app.api.schemas.runs import CancelRun, RunPage, RunView, SubmitRun
 from app.api.sse import EventStream
@@ -58,7 +60,29 @@ _FILTERS: Final = (
     "limit",
     "cursor",
 )
-_STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
+_STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}, "example": RUN_STREAM_EXAMPLE}}
+_SUBMIT: Final = {"agent": story.AGENT, "input": story.INPUT, "metadata": story.METADATA}
+_SUBMIT_TO_SESSION: Final = {
+    "agent": story.AGENT,
+    "input": [
+        {"role": "user", "content": "Which town near Kyoto is quiet?"},
+        {"role": "assistant", "content": "Uji is."},
+        {"role": "user", "content": story.INPUT},
+    ],
+    "session_id": story.SESSION_ID,
+    "user": story.USER,
+    "timeout_seconds": 600,
+    "budget": {"max_tool_calls": 5},
+}
+_SUBMIT_STRUCTURED: Final = {
+    "agent": story.AGENT,
+    "input": story.INPUT,
+    "output_schema": {
+        "type": "object",
+        "properties": {"place": {"type": "string"}, "nights": {"type": "integer"}},
+        "required": ["place", "nights"],
+    },
+}
 
 
 @router.post(
@@ -83,17 +107,17 @@ _STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
             ),
             202: documents.answer("Accepted", RunView, headers={**LOCATION, **WAITED, **REPLAYED}),
         },
-        400,
-        409,
         413,
-        415,
-        429,
+        *codes.OF_NEW_RUNS,
+        *codes.OF_IDEMPOTENCY,
+        "session_busy",
+        "session_mismatch",
+        "unknown_session",
     ),
     openapi_extra={
         "parameters": [documents.IDEMPOTENCY_KEY, documents.PREFER],
         "requestBody": documents.body(
-            SubmitRun,
-            example={"agent": "trip-planner", "input": "Four nights near Kyoto.", "metadata": {"ticket": "T-1"}},
+            SubmitRun, example=_SUBMIT, in_a_session=_SUBMIT_TO_SESSION, structured=_SUBMIT_STRUCTURED
         ),
     },
 )
@@ -122,21 +146,22 @@ async def submit_run(request: Request, deps: Deps, caller: RunsWriter) -> Respon
     summary="List runs, newest first",
     description="Conditions hold together. `metadata.<key>=<value>` filters by metadata, and may be given for several "
     "keys.",
-    responses=documents.answers({200: documents.answer("A page of runs", RunPage)}, 400),
+    responses=documents.answers({200: documents.answer("A page of runs", RunPage)}, *codes.OF_CURSORS),
     openapi_extra={
         "parameters": [
             documents.query(
                 "state",
                 "May be repeated: any of them",
+                example=["completed"],
                 type="array",
                 items={"type": "string", "enum": [state.value for state in RunState]},
             ),
-            documents.query("agent", "The agent's name"),
-            documents.query("session_id", "The session that they belong to"),
-            documents.query("parent_run_id", "The run that called their agents as tools"),
-            documents.query("user", "As it was sent with the run, or with its session"),
-            documents.query("created_after", "Later than this instant", type="string", format="date-time"),
-            documents.query("created_before", "Earlier than this instant", type="string", format="date-time"),
+            documents.query("agent", "The agent's name", example=story.AGENT),
+            documents.query("session_id", "The session that they belong to", example=story.SESSION_ID),
+            documents.query("parent_run_id", "The run that called their agents as tools", example=story.RUN_ID),
+            documents.query("user", "As it was sent with the run, or with its session", example=story.USER),
+            documents.instant("created_after", "Later than this instant", example=story.DAY_BEFORE),
+            documents.instant("created_before", "Earlier than this instant", example=story.ENDED_AT),
             documents.LIMIT,
             documents.CURSOR,
         ]
@@ -161,6 +186,8 @@ async def list_runs(request: Request, deps: Deps, caller: RunsReader) -> Respons
     "/runs/{run_id}",
     operation_id="getRun",
     summary="Read a run",
+    description="With `Prefer: wait` as soon as it is at rest: ended (200), or suspended until people have decided, or "
+    "still at work when the time is over (202).",
     responses=documents.answers(
         {
             200: documents.answer("The run", RunView, headers=WAITED),
@@ -184,7 +211,7 @@ async def get_run(run_id: str, request: Request, deps: Deps, caller: RunsReader)
     "session's history. Refused while it has not ended, or one that goes on from it, or a later one of its session; a "
     "run that another one started goes with that.",
     status_code=204,
-    responses=documents.answers({204: documents.answer("It is gone")}, 404, 409),
+    responses=documents.answers({204: documents.answer("It is gone")}, 404, "run_has_parent", "run_not_terminal"),
 )
 async def erase_run(run_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
     read_query(request)
@@ -205,10 +232,8 @@ async def erase_run(run_id: str, request: Request, deps: Deps, caller: RunsWrite
             200: documents.answer("The run had ended before, and is unchanged", RunView),
             202: documents.answer("The wish is kept", RunView),
         },
-        400,
         404,
         413,
-        415,
     ),
     openapi_extra={"requestBody": documents.body(CancelRun, required=False, example={"reason": "not needed any more"})},
 )

@@ -7,10 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body
 from app.api.deps import Deps, SessionsReader, SessionsWriter
 from app.api.negotiation import idempotency_key, limit_of, one_value, read_query
+from app.api.schemas import story
 from app.api.schemas.common import page
 from app.api.schemas.sessions import (
     CreateSession,
@@ -29,7 +30,7 @@ from app.service.subjects import settle_user
 
 router: Final = APIRouter(tags=["sessions"])
 
-_EXAMPLE: Final = {"agent": "trip-planner", "user": "ada", "title": "Kyoto", "state": {"nights": 4}}
+_EXAMPLE: Final = {"agent": story.AGENT, "user": story.USER, "title": "Kyoto", "state": {"nights": 4}}
 
 
 @router.post(
@@ -49,11 +50,12 @@ _EXAMPLE: Final = {"agent": "trip-planner", "user": "ada", "title": "Kyoto", "st
                 },
             )
         },
-        400,
         404,
-        409,
         413,
-        415,
+        *codes.OF_IDEMPOTENCY,
+        "agent_retired",
+        "unknown_agent",
+        "user_mismatch",
     ),
     openapi_extra={
         "parameters": [documents.IDEMPOTENCY_KEY],
@@ -83,11 +85,11 @@ async def create_session(request: Request, deps: Deps, caller: SessionsWriter) -
     operation_id="listSessions",
     summary="List sessions, newest first",
     description="Conditions hold together.",
-    responses=documents.answers({200: documents.answer("A page of sessions", SessionPage)}, 400),
+    responses=documents.answers({200: documents.answer("A page of sessions", SessionPage)}, *codes.OF_CURSORS),
     openapi_extra={
         "parameters": [
-            documents.query("agent", "The agent that it was made for"),
-            documents.query("user", "The user that it was made for"),
+            documents.query("agent", "The agent that it was made for", example=story.AGENT),
+            documents.query("user", "The user that it was made for", example=story.USER),
             documents.LIMIT,
             documents.CURSOR,
         ]
@@ -113,6 +115,7 @@ async def list_sessions(request: Request, deps: Deps, caller: SessionsReader) ->
     "/sessions/{session_id}",
     operation_id="getSession",
     summary="Read a session",
+    description="With its state as it is now: that of the session, and what its agent and user share.",
     responses=documents.answers({200: documents.answer("The session", SessionView)}, 404),
 )
 async def get_session(session_id: str, request: Request, deps: Deps, caller: SessionsReader) -> Response:
@@ -128,7 +131,9 @@ async def get_session(session_id: str, request: Request, deps: Deps, caller: Ses
     summary="Read what was said in a session, oldest first",
     description="What the runs that have ended left in the history: input, answers, calls and their results. A run "
     "that did not complete leaves a note of it; one that never asked a model leaves nothing.",
-    responses=documents.answers({200: documents.answer("A page of messages", SessionMessagePage)}, 400, 404),
+    responses=documents.answers(
+        {200: documents.answer("A page of messages", SessionMessagePage)}, 404, *codes.OF_CURSORS
+    ),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_session_messages(session_id: str, request: Request, deps: Deps, caller: SessionsReader) -> Response:
@@ -153,7 +158,7 @@ async def list_session_messages(session_id: str, request: Request, deps: Deps, c
     description="With it go its runs and theirs, their events, its messages, state and artifacts. What is kept for its "
     "agent or user stays. Refused while a run of it has not ended.",
     status_code=204,
-    responses=documents.answers({204: documents.answer("It is gone")}, 404, 409),
+    responses=documents.answers({204: documents.answer("It is gone")}, 404, "session_busy"),
 )
 async def erase_session(session_id: str, request: Request, deps: Deps, caller: SessionsWriter) -> Response:
     read_query(request)

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from app.api import documents
 from app.api.deps import Deps, RunsReader
 from app.api.negotiation import bad_parameter, instant_of, limit_of, one_value, read_query
+from app.api.schemas import story
 from app.api.schemas.usage import UsageView, view_usage
 from app.ports.ledger import UsageGroup
 from app.service import usage
@@ -24,12 +25,12 @@ _GROUPS: Final[tuple[UsageGroup, ...]] = get_args(UsageGroup)
     summary="Tell what was used, and what the ceilings leave",
     description="`items` are about runs that were created in a stretch of time: of the last 24 hours where nothing "
     f"else is asked for, and of at most {usage.MAX_DAYS} days. `ceilings` are as they stand now.",
-    responses=documents.answers({200: documents.answer("What was used", UsageView)}, 400),
+    responses=documents.answers({200: documents.answer("What was used", UsageView)}),
     openapi_extra={
         "parameters": [
-            documents.query("since", "Runs created at that time or later", type="string", format="date-time"),
-            documents.query("until", "Runs created before that time", type="string", format="date-time"),
-            documents.query("by", "One item for each", type="string", enum=list(_GROUPS)),
+            documents.instant("since", "Runs created at that time or later", example=story.DAY_BEFORE),
+            documents.instant("until", "Runs created before that time", example=story.CREATED_AT),
+            documents.query("by", "One item for each", example="agent", type="string", enum=list(_GROUPS)),
             documents.LIMIT,
         ]
     },

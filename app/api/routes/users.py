@@ -38,7 +38,9 @@ _User = Annotated[
     description="The runs and sessions that name this user go, with all that is kept of them, also in sessions without "
     "a user; and the state that is kept for the user. Needs both scopes. Refused while a run of it has not ended. May "
     "be asked again: what was erased before is not counted.",
-    responses=documents.answers({200: documents.answer("Nothing of the user is left", ErasedUserView)}, 409),
+    responses=documents.answers(
+        {200: documents.answer("Nothing of the user is left", ErasedUserView)}, "user_has_open_runs", "user_mismatch"
+    ),
 )
 async def erase_user(user: _User, request: Request, deps: Deps, caller: SessionsWriter, _: RunsWriter) -> Response:
     read_query(request)

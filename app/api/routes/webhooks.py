@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api import documents
+from app.api import codes, documents
 from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import Deps, RunsWriter
 from app.api.negotiation import idempotency_key, limit_of, one_value, read_query
@@ -32,7 +32,7 @@ router: Final = APIRouter(tags=["webhooks"])
 _EXAMPLE: Final = {
     "url": "https://chat.example/hooks/approvals",
     "events": ["approval.requested", "run.terminated"],
-    "description": "asks in the team's room",
+    "description": "asks in the travel desk's room",
 }
 
 
@@ -55,11 +55,12 @@ _EXAMPLE: Final = {
                 },
             )
         },
-        400,
         404,
-        409,
         413,
-        415,
+        *codes.OF_IDEMPOTENCY,
+        "invalid_url",
+        "private_address",
+        "too_many_webhooks",
     ),
     openapi_extra={
         "parameters": [documents.IDEMPOTENCY_KEY],
@@ -87,7 +88,8 @@ async def create_webhook(request: Request, deps: Deps, caller: RunsWriter) -> Re
     "/webhooks",
     operation_id="listWebhooks",
     summary="List webhooks, newest first",
-    responses=documents.answers({200: documents.answer("A page of webhooks", WebhookPage)}, 400),
+    description="Without their secrets.",
+    responses=documents.answers({200: documents.answer("A page of webhooks", WebhookPage)}, *codes.OF_CURSORS),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_webhooks(request: Request, deps: Deps, caller: RunsWriter) -> Response:
@@ -141,7 +143,7 @@ async def delete_webhook(webhook_id: str, request: Request, deps: Deps, caller: 
     description="`webhook.test`, through the same outbox. What became of it is read among the deliveries.",
     status_code=202,
     responses=documents.answers(
-        {202: documents.answer("The notice, which waits", DeliveryView)}, 400, 404, 409, 413, 415
+        {202: documents.answer("The notice, which waits", DeliveryView)}, 404, 413, "webhook_disabled"
     ),
     openapi_extra={"requestBody": documents.body(TestWebhook, required=False, example={})},
 )
@@ -157,7 +159,8 @@ async def test_webhook(webhook_id: str, request: Request, deps: Deps, caller: Ru
     "/webhooks/{webhook_id}/deliveries",
     operation_id="listDeliveries",
     summary="List the notices to a webhook, newest first",
-    responses=documents.answers({200: documents.answer("A page of notices", DeliveryPage)}, 400, 404),
+    description="What became of each: delivered, waiting for its next attempt, or given up.",
+    responses=documents.answers({200: documents.answer("A page of notices", DeliveryPage)}, 404, *codes.OF_CURSORS),
     openapi_extra={"parameters": [documents.LIMIT, documents.CURSOR]},
 )
 async def list_deliveries(webhook_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:

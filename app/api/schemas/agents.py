@@ -6,8 +6,9 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 
 from app.agents import CALLBACK_FIELDS, Agent, AgentVersion, SubAgentMode
 from app.agents.definition import AGENT_REFERENCE_PATTERN, Name, named_once
-from app.api.schemas.common import Instant, Money, View, Wire, instant, money
-from app.policy import Effect, Price
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Money, View, Wire, instant, money, told_by
+from app.policy import BudgetLimits, Effect, Price
 from app.policy.prices import write_amount
 from app.ports.model import ModelInfo
 from app.ports.tools import Tool
@@ -54,6 +55,13 @@ _Entry = Annotated[
     ),
 ]
 _MOST_SUB_AGENTS: Final = 64
+DEFINITION_EXAMPLE: Final[dict[str, Any]] = {
+    "description": "Plans trips, and books what somebody has allowed it to",
+    "instructions": "You plan trips. Look for places to stay, book one, and answer in one sentence.",
+    "tools": ["find_stays", story.TOOL],
+    "approval_required_tools": [story.TOOL],
+    "budget": {"max_output_tokens": 500},
+}
 
 # Only Python has them: functions, and a type. They never go over the wire.
 _PYTHONS: Final = frozenset({"output_type", *CALLBACK_FIELDS})
@@ -73,9 +81,29 @@ AgentDefinition = create_model(
         "sub_agents": (tuple[_Entry, ...], Field(default=(), max_length=_MOST_SUB_AGENTS)),
     },
 )
+_STORED_EXAMPLE: Final = {
+    **Agent(
+        name=story.AGENT,
+        description=DEFINITION_EXAMPLE["description"],
+        instructions=DEFINITION_EXAMPLE["instructions"],
+        tools=tuple(DEFINITION_EXAMPLE["tools"]),
+        approval_required_tools=tuple(DEFINITION_EXAMPLE["approval_required_tools"]),
+        budget=BudgetLimits(**DEFINITION_EXAMPLE["budget"]),
+    ).model_dump(mode="json"),
+    "version": 1,
+    "digest": story.DIGEST,
+    "created_at": story.DAY_BEFORE,
+    "retired": False,
+}
+
+
+class _Stored(View):
+    model_config = told_by(_STORED_EXAMPLE)
+
+
 AgentView = create_model(
     "AgentView",
-    __base__=View,
+    __base__=_Stored,
     __doc__="A definition as it was stored.",
     **{**_FIELDS, "sub_agents": (tuple[SubAgentView, ...], ...)},
     version=(int, Field(ge=1)),
@@ -91,6 +119,18 @@ class AgentPage(View):
 
 
 class ToolView(View):
+    model_config = told_by(
+        {
+            "name": story.TOOL,
+            "description": "Books a place to stay.",
+            "parameters": story.TOOL_TAKES,
+            "effect": "once",
+            "timeout_seconds": 30,
+            "parallel_safe": False,
+            "needs_approval": True,
+        }
+    )
+
     name: str
     description: str
     parameters: dict[str, Any] = Field(description="JSON Schema, draft 2020-12")
@@ -114,6 +154,20 @@ class ModelPrice(View):
 
 
 class ModelView(View):
+    model_config = told_by(
+        {
+            "name": story.MODEL,
+            "is_default": True,
+            "context_tokens": 8_192,
+            "supports_tools": True,
+            "enforces_schema": True,
+            "supports_deterministic": True,
+            "deterministic_tokens": 2_048,
+            "notes": [],
+            "price": {"input": "0.5", "output": "1.5", "cached": "0.05"},
+        }
+    )
+
     name: str = Field(description="`provider:model`")
     is_default: bool
     context_tokens: int | None = Field(description="null where this process has not loaded the model")

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from app.api.schemas.common import Instant, View, Wire, instant, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, View, Wire, instant, told_by
 from app.events.codec import format_instant
 from app.policy import ApprovalKind
 from app.ports.desk import Approval, ApprovalChange, ApprovalStatus
@@ -50,37 +51,38 @@ class ApprovalDecisionView(View):
 
 
 _EXAMPLE: Final = {
-    "id": "apr_01kb3v7r5mfmqs6h2q9e8xw4zt",
-    "run_id": "run_01kb3v7r5mfmqs6h2q9e8xw4zt",
-    "root_run_id": "run_01kb3v7r5mfmqs6h2q9e8xw4zt",
-    "agent": "billing",
-    "tool": "refund",
-    "call_id": "call_2_1",
+    "id": story.APPROVAL_ID,
+    "run_id": story.RUN_ID,
+    "root_run_id": story.RUN_ID,
+    "agent": story.AGENT,
+    "tool": story.TOOL,
+    "call_id": story.CALL_ID,
     "kind": "call",
     "dispatch": 1,
-    "status": "pending",
-    "arguments_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "summary": {"amount": {"value": 12}, "iban": {"type": "string", "length": 22}},
-    "reason": "refunds are approved by a person",
+    "status": "approved",
+    "arguments_digest": story.DIGEST,
+    "summary": {"nights": {"value": 4}, "stay": {"type": "string", "length": 10}},
+    "reason": "book_stay asks a person each time",
     "flagged": False,
-    "user": "ada",
-    "requested_at": "2026-01-31T12:00:01.250Z",
-    "expires_at": "2026-01-31T13:00:01.250Z",
+    "user": story.USER,
+    "requested_at": story.ASKED_AT,
+    "expires_at": story.EXPIRES_AT,
     "approvals_needed": 1,
-    "approved_by": [],
-    "decision": None,
+    "approved_by": [story.APPROVER],
+    "decision": {
+        "decision": "approve",
+        "decided_by": story.APPROVER,
+        "decided_at": story.DECIDED_AT,
+        "reason": "within the budget",
+        "edited_digest": None,
+    },
 }
-
-
-def _describe_approval(schema: dict[str, Any]) -> None:
-    require_all(schema)
-    schema["examples"] = [_EXAMPLE]
 
 
 class ApprovalView(View):
     """A question to a person, about one call and one time that it goes out, or went."""
 
-    model_config = ConfigDict(json_schema_extra=_describe_approval)
+    model_config = told_by(_EXAMPLE)
 
     id: str
     run_id: str = Field(description="The run that asks")

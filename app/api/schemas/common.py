@@ -1,10 +1,12 @@
 """Shapes that several routes share."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from app.api.schemas import story
 from app.events.codec import format_instant
 from app.policy.prices import write_amount
 
@@ -17,6 +19,16 @@ class Wire(BaseModel):
 
 def require_all(schema: dict[str, Any]) -> None:
     schema["required"] = list(schema["properties"])
+
+
+def told_by(example: Mapping[str, Any]) -> ConfigDict:
+    """Of a model that is answered: the example that stands in the description."""
+
+    def add(schema: dict[str, Any]) -> None:
+        require_all(schema)
+        schema["examples"] = [dict(example)]
+
+    return ConfigDict(json_schema_extra=add)
 
 
 class View(Wire):
@@ -66,7 +78,7 @@ class Problem(BaseModel):
                     "title": "Invalid request",
                     "status": 422,
                     "detail": "the body is not what this route takes",
-                    "instance": "urn:runwright:request:req_01kb3v7r5mfmqs6h2q9e8xw4zt",
+                    "instance": f"urn:runwright:request:{story.REQUEST_ID}",
                     "code": "invalid_request",
                     "errors": [{"pointer": "/input", "detail": "must say something"}],
                 }

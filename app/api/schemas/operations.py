@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import View
+from app.api.schemas import story
+from app.api.schemas.common import View, told_by
 from app.auth import Scope
 from app.policy import BudgetLimits, Ceiling, most_restrictive
 from app.policy import Scope as SetBy
@@ -29,6 +30,17 @@ class Limits(View):
 class Me(View):
     """The key that asks. `tenant_id` is null for an operator's key, which has no limits of a tenant."""
 
+    model_config = told_by(
+        {
+            "tenant_id": story.TENANT_ID,
+            "key_id": story.KEY_ID,
+            "subject": story.SERVICE,
+            "groups": [],
+            "scopes": ["runs:read", "runs:write"],
+            "limits": story.LIMITS,
+        }
+    )
+
     tenant_id: str | None
     key_id: str
     subject: str | None
@@ -38,12 +50,22 @@ class Me(View):
 
 
 class Live(View):
+    model_config = told_by({"status": "live"})
+
     status: str = "live"
 
 
 class Ready(View):
     """`ok` for each check, or a stable code that says why not. `warnings` keep nobody from sending work:
     `runs_unclaimable` says that queued runs need what no worker has."""
+
+    model_config = told_by(
+        {
+            "status": "ready",
+            "checks": dict.fromkeys(("database", "migrations", "model", "worker", "clock"), "ok"),
+            "warnings": [],
+        }
+    )
 
     status: str = "ready"
     checks: dict[str, str]

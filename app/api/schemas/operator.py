@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from app.agents.definition import ModelName, Name, named_once
-from app.api.schemas.common import Instant, Text, View, Wire, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Text, View, Wire, told_by
 from app.events.codec import format_instant
 from app.policy import BudgetLimits
 from app.policy.approvers import ApproverRule
@@ -26,16 +27,11 @@ _Names = Annotated[tuple[Name, ...], AfterValidator(named_once), Field(max_lengt
 _Models = Annotated[tuple[ModelName, ...], AfterValidator(named_once), Field(max_length=_MOST_NAMES)]
 
 _RULES_EXAMPLE: Final[dict[str, Any]] = {
-    "max_running": 8,
-    "max_queued": 1_000,
-    "requests_per_minute": 600,
-    "weight": 2,
-    "tools": ["search", "refund"],
-    "models": None,
-    "budget": {"max_cost": "0.5", "max_output_tokens": 4_000},
-    "ceilings": [{"dimension": "cost", "window_seconds": 86_400, "limit": "25"}],
-    "on_ledger_error": "fail",
-    "approvers": [{"tools": ["refund"], "groups": ["finance"], "approvals": 2}],
+    "max_running": story.LIMITS["max_running_runs"],
+    "max_queued": story.LIMITS["max_queued_runs"],
+    **{name: story.LIMITS[name] for name in ("requests_per_minute", "weight", "tools", "models", "budget")},
+    **{name: story.LIMITS[name] for name in ("ceilings", "on_ledger_error")},
+    "approvers": [{"tools": [story.TOOL], "groups": ["travel-desk"], "approvals": 1}],
     "allow_self_approval": False,
     "runs_days": 90,
     "sessions_days": None,
@@ -102,22 +98,17 @@ class ChangeTenant(Wire):
 
 
 _EXAMPLE: Final[dict[str, Any]] = {
-    "id": "ten_01kb3v7qzjfmqs6h2q9e8xw4zt",
+    "id": story.TENANT_ID,
     "name": "acme",
-    "created_at": "2026-01-31T12:00:00.000Z",
+    "created_at": story.DAY_BEFORE,
     "paused": False,
     "erasing": False,
     **_RULES_EXAMPLE,
 }
 
 
-def _describe(schema: dict[str, Any]) -> None:
-    require_all(schema)
-    schema["examples"] = [_EXAMPLE]
-
-
 class TenantView(View):
-    model_config = ConfigDict(json_schema_extra=_describe)
+    model_config = told_by(_EXAMPLE)
 
     id: str
     name: str

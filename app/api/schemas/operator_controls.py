@@ -4,9 +4,10 @@ import datetime
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
-from app.api.schemas.common import Instant, View, Wire, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, View, Wire, told_by
 from app.events.codec import format_instant
 from app.ports.tenancy import AuditEntry, Pause, PauseKind, WorkerInfo
 from app.service.operator_controls import CancelRequest, PauseRequest
@@ -76,24 +77,16 @@ class CancelRuns(Wire):
         )
 
 
-def _describe(example: dict[str, Any]) -> ConfigDict:
-    def add(schema: dict[str, Any]) -> None:
-        require_all(schema)
-        schema["examples"] = [example]
-
-    return ConfigDict(json_schema_extra=add)
-
-
 class PauseView(View):
-    model_config = _describe(
+    model_config = told_by(
         {
-            "id": "pau_01kb3v7qzjfmqs6h2q9e8xw4zt",
+            "id": story.PAUSE_ID,
             "kind": "tool",
-            "name": "refund",
+            "name": story.TOOL,
             "tenant_id": None,
-            "reason": "the bank is away",
-            "paused_by": "ada",
-            "paused_at": "2026-01-31T12:00:00.000Z",
+            "reason": "the inn answers nothing",
+            "paused_by": story.OPERATOR,
+            "paused_at": story.CREATED_AT,
         }
     )
 
@@ -112,15 +105,17 @@ class PausePage(View):
 
 
 class CancelledView(View):
+    model_config = told_by({"cancelled": 3})
+
     cancelled: int = Field(description="Runs that had not been asked to end before; those below them end with them")
 
 
 class WorkerView(View):
-    model_config = _describe(
+    model_config = told_by(
         {
-            "id": "host:4711:wrk_01kb3v7qzjfmqs6h2q9e8xw4zt",
-            "has": ["model:llama:default", "tool:search"],
-            "seen_at": "2026-01-31T12:00:00.000Z",
+            "id": story.WORKER_ID,
+            "has": [f"model:{story.MODEL}", f"tool:{story.TOOL}"],
+            "seen_at": story.CREATED_AT,
             "draining": False,
         }
     )
@@ -137,6 +132,8 @@ class WorkerPage(View):
 
 
 class DrainView(View):
+    model_config = told_by({"id": story.WORKER_ID, "draining": True})
+
     id: str
     draining: bool = True
 
@@ -144,14 +141,14 @@ class DrainView(View):
 class AuditView(View):
     """One change that somebody made."""
 
-    model_config = _describe(
+    model_config = told_by(
         {
             "id": 4711,
-            "at": "2026-01-31T12:00:00.000Z",
-            "tenant_id": "ten_01kb3v7qzjfmqs6h2q9e8xw4zt",
-            "actor": "ada",
+            "at": story.CREATED_AT,
+            "tenant_id": story.TENANT_ID,
+            "actor": story.OPERATOR,
             "action": "tenant.changed",
-            "target": "ten_01kb3v7qzjfmqs6h2q9e8xw4zt",
+            "target": story.TENANT_ID,
             "before": "0" * 64,
             "after": "f" * 64,
             "details": {"weight": 2},

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.agents.definition import named_once
-from app.api.schemas.common import Instant, Text, View, Wire, instant, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Text, View, Wire, instant, told_by
 from app.auth import Scope
 from app.events.codec import format_instant
 from app.ports.tenancy import KeyInfo
@@ -88,30 +89,22 @@ class RotateKey(Wire):
 
 
 _EXAMPLE: Final[dict[str, Any]] = {
-    "id": "key_01kb3v7qzjfmqs6h2q9e8xw4zt",
-    "tenant_id": "ten_01kb3v7qzjfmqs6h2q9e8xw4zt",
-    "subject": "checkout",
+    "id": story.KEY_ID,
+    "tenant_id": story.TENANT_ID,
+    "subject": story.SERVICE,
     "scopes": ["runs:read", "runs:write"],
     "groups": [],
-    "description": "the shop's backend",
-    "created_at": "2026-01-31T12:00:00.000Z",
+    "description": "the site's backend",
+    "created_at": story.DAY_BEFORE,
     "expires_at": None,
     "revoked_at": None,
-    "last_used_at": "2026-01-31T12:30:00.000Z",
+    "last_used_at": story.CREATED_AT,
     "replaces": None,
 }
 
 
-def _describe(example: dict[str, Any]) -> ConfigDict:
-    def add(schema: dict[str, Any]) -> None:
-        require_all(schema)
-        schema["examples"] = [example]
-
-    return ConfigDict(json_schema_extra=add)
-
-
 class KeyView(View):
-    model_config = _describe(_EXAMPLE)
+    model_config = told_by(_EXAMPLE)
 
     id: str
     tenant_id: str | None = Field(description="null: an operator's")
@@ -127,7 +120,7 @@ class KeyView(View):
 
 
 class CreatedKeyView(KeyView):
-    model_config = _describe({**_EXAMPLE, "last_used_at": None, "secret": f"rw_{'0' * 43}"})
+    model_config = told_by({**_EXAMPLE, "last_used_at": None, "secret": f"rw_{'0' * 43}"})
 
     secret: str = Field(description="The key itself, for `Authorization: Bearer`. Shown this once")
 

@@ -14,7 +14,8 @@ from pydantic import (
     field_validator,
 )
 
-from app.api.schemas.common import Instant, Metadata, Money, Text, View, Wire, instant, money, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Metadata, Money, Text, View, Wire, instant, money, told_by
 from app.conversation import Message, Role
 from app.conversation.answers import parse_json
 from app.events import EVENT_KINDS, RunState
@@ -165,49 +166,64 @@ class RunBudget(View):
 
 
 _RUN_EXAMPLE: Final = {
-    "id": "run_01kb3v7r5mfmqs6h2q9e8xw4zt",
+    "id": story.RUN_ID,
     "state": "completed",
-    "agent": "trip-planner",
+    "agent": story.AGENT,
     "agent_version": 1,
-    "session_id": "ses_01kb3v7qzjfmqs6h2q9e8xw4zt",
-    "user": "ada",
-    "subject": "dev-service",
-    "input": "Four nights near Kyoto.",
-    "output": "Stay in Uji …",
-    "output_text": "Stay in Uji …",
+    "session_id": story.SESSION_ID,
+    "user": story.USER,
+    "subject": story.SERVICE,
+    "input": story.INPUT,
+    "output": story.ANSWER,
+    "output_text": story.ANSWER,
     "error": None,
     "waiting_for": [],
     "cancel_requested_at": None,
     "prompt_version": "5b1c2d3e4f506172",
     "prompt_fingerprint": "8f14e45fceea167a",
-    "model": "llama:default",
+    "model": story.MODEL,
     "deterministic": False,
     "usage": {
-        "input_tokens": 61,
-        "cached_tokens": 48,
-        "output_tokens": 120,
-        "model_calls": 1,
-        "tool_calls": 0,
+        "input_tokens": 461,
+        "cached_tokens": 348,
+        "output_tokens": 77,
+        "model_calls": 3,
+        "tool_calls": 2,
         "cost": "0.000312",
     },
-    "budget": {"limits": {"max_output_tokens": 500}, "sources": {"max_output_tokens": "agent"}},
+    "budget": {"limits": story.BUDGET, "sources": {"max_output_tokens": "agent", "max_tool_calls": "request"}},
     "on_ledger_error": "fail",
     "depth": 0,
-    "path": ["trip-planner"],
+    "path": [story.AGENT],
     "parent_run_id": None,
     "resumes": None,
-    "metadata": {"ticket": "T-1"},
-    "created_at": "2026-01-31T12:00:00.000Z",
-    "started_at": "2026-01-31T12:00:00.004Z",
-    "ended_at": "2026-01-31T12:00:03.120Z",
-    "last_seq": 6,
+    "metadata": story.METADATA,
+    "created_at": story.CREATED_AT,
+    "started_at": story.STARTED_AT,
+    "ended_at": story.ENDED_AT,
+    "last_seq": 19,
     "recoveries": 0,
 }
-
-
-def _describe_run(schema: dict[str, Any]) -> None:
-    require_all(schema)
-    schema["examples"] = [_RUN_EXAMPLE]
+_EVENT_EXAMPLE: Final = {
+    "seq": 1,
+    "run_id": story.RUN_ID,
+    "kind": "run_queued",
+    "at": story.CREATED_AT,
+    "invocation_id": story.RUN_ID,
+    "v": 1,
+    "iteration": 0,
+    "author": "user",
+    "actions": {},
+    "final": False,
+    "detail": "",
+    "agent": story.AGENT,
+    "agent_version": 1,
+    "depth": 0,
+    "path": [story.AGENT],
+    "session_id": story.SESSION_ID,
+    "parent_run_id": None,
+    "resumes": None,
+}
 
 
 class MessageView(View):
@@ -218,7 +234,7 @@ class MessageView(View):
 class RunView(View):
     """A run as it is read back."""
 
-    model_config = ConfigDict(json_schema_extra=_describe_run)
+    model_config = told_by(_RUN_EXAMPLE)
 
     id: str
     state: RunState
@@ -260,9 +276,11 @@ class RunPage(View):
     next_cursor: str | None
 
 
-class EventView(View, extra="allow"):
+class EventView(View):
     """A stored event; what else it has depends on its kind. Ignore kinds that you don't know. With `include=children`
     it also has an `id`: the place to go on from."""
+
+    model_config = ConfigDict(**told_by(_EVENT_EXAMPLE), extra="allow")
 
     seq: int
     run_id: str

@@ -3,10 +3,11 @@
 import json
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.agents.definition import AGENT_NAME_PATTERN
-from app.api.schemas.common import Instant, Metadata, View, Wire, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Metadata, View, Wire, told_by
 from app.conversation import Role, clean_json
 from app.events.codec import format_instant
 from app.ports.sessions import ArtifactInfo, SessionMessage
@@ -66,29 +67,44 @@ class CreateSession(Wire):
 
 
 _SESSION_EXAMPLE: Final = {
-    "id": "ses_01kb3v7qzjfmqs6h2q9e8xw4zt",
-    "agent": "trip-planner",
-    "user": "ada",
+    "id": story.SESSION_ID,
+    "agent": story.AGENT,
+    "user": story.USER,
     "title": "Kyoto",
     "state": {"nights": 4, "user:currency": "EUR"},
-    "metadata": {"ticket": "T-1"},
-    "last_agent": "trip-planner",
+    "metadata": story.METADATA,
+    "last_agent": story.AGENT,
     "active_run_id": None,
-    "runs": 2,
-    "created_at": "2026-01-31T12:00:00.000Z",
-    "updated_at": "2026-01-31T12:00:03.120Z",
+    "runs": 1,
+    "created_at": story.DAY_BEFORE,
+    "updated_at": story.ENDED_AT,
 }
 
 
-def _describe_session(schema: dict[str, Any]) -> None:
-    require_all(schema)
-    schema["examples"] = [_SESSION_EXAMPLE]
+_MESSAGE_EXAMPLE: Final[dict[str, Any]] = {
+    "run_id": story.RUN_ID,
+    "at": story.ENDED_AT,
+    "role": "assistant",
+    "content": story.ANSWER,
+    "tool_calls": [],
+    "call_id": None,
+    "name": None,
+}
+_ARTIFACT_EXAMPLE: Final = {
+    "name": story.ARTIFACT,
+    "version": 1,
+    "content_type": "text/markdown",
+    "size": len(story.ARTIFACT_TEXT),
+    "sha256": story.ARTIFACT_SHA256,
+    "run_id": None,
+    "created_at": story.ENDED_AT,
+}
 
 
 class SessionView(View):
     """A session as it is read back."""
 
-    model_config = ConfigDict(json_schema_extra=_describe_session)
+    model_config = told_by(_SESSION_EXAMPLE)
 
     id: str
     agent: str | None
@@ -118,6 +134,8 @@ class CallView(View):
 class SessionMessageView(View):
     """A message of the history. `tool_calls` belong to an assistant's, `call_id` and `name` to a tool's."""
 
+    model_config = told_by(_MESSAGE_EXAMPLE)
+
     run_id: str
     at: Instant
     role: Role
@@ -133,6 +151,8 @@ class SessionMessagePage(View):
 
 
 class ArtifactView(View):
+    model_config = told_by(_ARTIFACT_EXAMPLE)
+
     name: str
     version: int = Field(ge=1, description="Counts from 1 for each name")
     content_type: str

@@ -1,10 +1,11 @@
 """What was used, on the wire."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from app.api.schemas.common import Instant, Money, View, money, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, Money, View, money, told_by
 from app.events.codec import format_instant
 from app.policy import CeilingDimension
 from app.policy.prices import write_amount
@@ -12,12 +13,12 @@ from app.ports.ledger import CeilingUse, UsageGroup, UsageTotal
 from app.service.usage import Usage
 
 _EXAMPLE: Final = {
-    "since": "2026-01-30T12:00:00.000Z",
-    "until": "2026-01-31T12:00:00.000Z",
+    "since": story.DAY_BEFORE,
+    "until": story.CREATED_AT,
     "by": "agent",
     "items": [
         {
-            "name": "trip-planner",
+            "name": story.AGENT,
             "runs": 12,
             "input_tokens": 7320,
             "cached_tokens": 5100,
@@ -73,13 +74,8 @@ class CeilingView(View):
     estimated: bool = Field(description="Some of `used` nobody counted")
 
 
-def _describe_usage(schema: dict[str, Any]) -> None:
-    require_all(schema)
-    schema["examples"] = [_EXAMPLE]
-
-
 class UsageView(View):
-    model_config = ConfigDict(json_schema_extra=_describe_usage)
+    model_config = told_by(_EXAMPLE)
 
     since: Instant
     until: Instant

@@ -2,14 +2,13 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
-from app.api.schemas.common import Instant, View, Wire, instant, require_all
+from app.api.schemas import story
+from app.api.schemas.common import Instant, View, Wire, instant, told_by
 from app.events.codec import format_instant
 from app.ports.webhooks import Delivery, DeliveryStatus, Webhook, WebhookEvent
 from app.service.webhooks import CreatedWebhook, WebhookRequest
-
-_ID: Final = "whk_01kb3v7qzjfmqs6h2q9e8xw4zt"
 
 
 def _refuse_twice(events: list[WebhookEvent]) -> list[WebhookEvent]:
@@ -39,38 +38,30 @@ class CreateWebhook(Wire):
 
 
 _WEBHOOK_EXAMPLE: Final = {
-    "id": _ID,
+    "id": story.WEBHOOK_ID,
     "url": "https://chat.example/hooks/approvals",
     "events": ["approval.requested"],
     "description": "asks in the team's room",
-    "created_at": "2026-01-31T12:00:00.000Z",
+    "created_at": story.CREATED_AT,
     "disabled_at": None,
 }
 _DELIVERY_EXAMPLE: Final = {
-    "id": "dlv_01kb3v7r5mfmqs6h2q9e8xw4zt",
-    "webhook_id": _ID,
+    "id": story.DELIVERY_ID,
+    "webhook_id": story.WEBHOOK_ID,
     "event": "approval.requested",
-    "subject": "apr_01kb3v7r5mfmqs6h2q9e8xw4zt",
+    "subject": story.APPROVAL_ID,
     "status": "pending",
     "attempts": 1,
-    "created_at": "2026-01-31T12:00:00.000Z",
-    "next_attempt_at": "2026-01-31T12:00:05.120Z",
+    "created_at": story.ASKED_AT,
+    "next_attempt_at": "2026-01-31T12:00:06.370Z",
     "delivered_at": None,
     "last_status": 503,
     "last_error": "http_5xx",
 }
 
 
-def _describe(example: dict[str, Any]) -> ConfigDict:
-    def add(schema: dict[str, Any]) -> None:
-        require_all(schema)
-        schema["examples"] = [example]
-
-    return ConfigDict(json_schema_extra=add)
-
-
 class WebhookView(View):
-    model_config = _describe(_WEBHOOK_EXAMPLE)
+    model_config = told_by(_WEBHOOK_EXAMPLE)
 
     id: str
     url: str
@@ -83,7 +74,7 @@ class WebhookView(View):
 
 
 class CreatedWebhookView(WebhookView):
-    model_config = _describe({**_WEBHOOK_EXAMPLE, "secret": "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"})
+    model_config = told_by({**_WEBHOOK_EXAMPLE, "secret": "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"})
 
     secret: str = Field(
         description="What signatures are checked with (https://www.standardwebhooks.com). Shown this once"
@@ -98,7 +89,7 @@ class WebhookPage(View):
 class DeliveryView(View):
     """A notice to one webhook. Sent at least once: `id` is the header `webhook-id` of every attempt."""
 
-    model_config = _describe(_DELIVERY_EXAMPLE)
+    model_config = told_by(_DELIVERY_EXAMPLE)
 
     id: str
     webhook_id: str
