@@ -4,6 +4,7 @@ Importing this file reads nothing: ``Settings.load`` does.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -25,6 +26,10 @@ _FOREIGN: Final = frozenset(
 )
 
 
+# In small letters, without a path, and without the port that the scheme has anyway.
+_ORIGIN: Final = re.compile(r"(http(?!.*:80$)|https(?!.*:443$))://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+
+
 class ProcessRole(StrEnum):
     """What a process does: take requests, drive runs, or both."""
 
@@ -43,6 +48,19 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8080, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    metrics_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of its own for `/metrics`, which is then served nowhere else; 0 takes a free one. Without it "
+        "`/metrics` is served beside the rest",
+    )
+    metrics_host: str | None = Field(
+        default=None,
+        min_length=1,
+        description="address that `/metrics` is served on where it has a port of its own; without it the one for the "
+        "rest",
+    )
     role: ProcessRole = Field(
         default=ProcessRole.ALL,
         description="`all`, `api` (no runs are driven) or `worker` (only health and metrics are served)",
@@ -171,6 +189,11 @@ class Settings(BaseSettings):
         description="private networks that webhooks and tools may be sent to, separated by commas, as in "
         "`10.0.0.0/8`; there without https too. All other addresses have to be of the public internet",
     )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="origins of web pages that may read the service, separated by commas, as in "
+        "`https://dashboard.example`: for CORS and WebSockets. Pages that the service's own origin serves may anyway",
+    )
     oidc_issuer: str | None = Field(
         default=None,
         description="address of an OpenID Connect issuer whose tokens are taken beside keys, as its tokens name it in "
@@ -221,10 +244,19 @@ class Settings(BaseSettings):
             # Its cause quotes the value; it names the field only.
             raise ConfigurationError(f"a variable holds no JSON: {error}", code="invalid_settings") from None
 
-    @field_validator("plugins", "trusted_proxies", "allowed_networks", mode="before")
+    @field_validator("plugins", "trusted_proxies", "allowed_networks", "allowed_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _check_origins(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        """As browsers write them (RFC 6454): anything else would never be met."""
+        for value in values:
+            if not _ORIGIN.fullmatch(value):
+                raise ValueError(f"{value!r} is no origin as in https://dashboard.example or http://localhost:3000")
+        return values
 
     @field_validator("oidc_issuer", "oidc_jwks_url")
     @classmethod
@@ -253,6 +285,13 @@ class Settings(BaseSettings):
         is_set = value != cls.model_fields[told.field_name].default
         if is_set and told.data.get("oidc_issuer", "") is None:
             raise ValueError("means nothing without an issuer")
+        return value
+
+    @field_validator("metrics_host")
+    @classmethod
+    def _need_metrics_port(cls, value: str | None, told: ValidationInfo) -> str | None:
+        if value is not None and told.data.get("metrics_port", 0) is None:
+            raise ValueError("means nothing without a port of its own for the metrics")
         return value
 
     @field_validator("routes")

@@ -1,18 +1,22 @@
 """What the routes need: the ports and settings that the wiring fills in, and how a handler gets at them."""
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import Depends, Security
-from fastapi.security import HTTPBearer
+from fastapi.security import APIKeyQuery, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
-from app.auth import Attempts, Entrance, Principal, Scope, Tokens, Uses
-from app.errors import Forbidden
-from app.ids import TenantId
+from app.api.frames import WrittenFrames
+from app.api.negotiation import one_value, wants_event_stream
+from app.api.request_figures import NobodyListens, RequestListener
+from app.auth import Attempts, Entrance, Principal, Scope, Tickets, Tokens, Uses, hash_secret
+from app.errors import Forbidden, MalformedRequest, NotAcceptable
+from app.ids import RunId, TenantId
 from app.policy import arguments_digest
 from app.ports.catalogue import Catalogue
 from app.ports.clock import Clock, IdSource
@@ -22,16 +26,22 @@ from app.ports.tenancy import OperatorStore
 from app.service.approvals import Desk, Digest
 from app.service.cursors import Cursors
 from app.service.drain import Drain
+from app.service.log_reads import LogReads
 from app.service.reading import Reading
 from app.service.runs import Admission, RunRules
+from app.service.shared import Shared
 from app.service.webhooks import Notices
+
+TICKET: Final = "ticket"
+_SPREAD_PINGS: Final = 0.5
 
 
 class ApiConfig(BaseModel):
     """How the HTTP side behaves. Times are in seconds.
 
     A reader that takes nothing for ``send_seconds`` is dropped; ``drain_seconds`` is how long open streams may take to
-    say farewell once the server was told to stop, after which they are cut off.
+    say farewell once the server was told to stop, after which they are cut off. ``allowed_origins`` are those of pages
+    that may read the service beside its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +53,7 @@ class ApiConfig(BaseModel):
     poll_seconds: float = Field(default=2.0, gt=0)
     send_seconds: float = Field(default=60.0, gt=0)
     drain_seconds: float = Field(default=5.0, ge=0)
+    allowed_origins: tuple[str, ...] = ()
     rules: RunRules = Field(default_factory=RunRules)
 
 
@@ -63,11 +74,17 @@ async def _no_warnings() -> Sequence[str]:
     return ()
 
 
+def _tickets_of_this_process() -> Tickets:
+    return Tickets(secrets.token_bytes(32))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiDeps:
     """Ports and settings. ``check_readiness`` answers a code for each of database, migrations, model, worker and
     clock: ``ok``, or why not. ``render_metrics`` answers Prometheus' text format. ``digest`` is of a tool's name and
-    its arguments, the one with which the workers ask for approvals. ``tokens`` is None where no issuer makes any."""
+    its arguments, the one with which the workers ask for approvals. ``tokens`` is None where no issuer makes any.
+    ``tickets`` that no key is named for are good in this process only.
+    ``reads``, ``kept``, ``rights`` and ``frames`` are what open streams have in common."""
 
     store: TenantStore
     keys: KeyStore
@@ -84,14 +101,27 @@ class ApiDeps:
     digest: Digest = arguments_digest
     drain: Drain = field(default_factory=Drain)
     streams: OpenStreams = field(default_factory=OpenStreams)
+    requests: RequestListener = field(default_factory=NobodyListens)
     config: ApiConfig = field(default_factory=ApiConfig)
     attempts: Attempts = field(default_factory=Attempts)
     uses: Uses = field(default_factory=Uses)
     tokens: Tokens | None = None
+    tickets: Tickets = field(default_factory=_tickets_of_this_process)
+    reads: LogReads = field(default_factory=LogReads)
+    kept: Shared[tuple[TenantStore, TenantId, RunId], bool] = field(default_factory=Shared)
+    rights: Shared[tuple[bytes, Scope], bool] = field(default_factory=Shared)
+    frames: WrittenFrames = field(default_factory=WrittenFrames)
 
     @property
     def entrance(self) -> Entrance:
-        return Entrance(keys=self.keys, clock=self.clock, attempts=self.attempts, uses=self.uses, tokens=self.tokens)
+        return Entrance(
+            keys=self.keys,
+            clock=self.clock,
+            attempts=self.attempts,
+            uses=self.uses,
+            tickets=self.tickets,
+            tokens=self.tokens,
+        )
 
     @property
     def admission(self) -> Admission:
@@ -110,6 +140,10 @@ class ApiDeps:
             drain=self.drain,
             ping_seconds=self.config.ping_seconds,
             poll_seconds=self.config.poll_seconds,
+            spread_pings=_SPREAD_PINGS,
+            reads=self.reads,
+            kept=self.kept,
+            replayed=self.requests.events_replayed,
         )
 
 
@@ -122,6 +156,12 @@ class Caller:
 
 
 _bearer: Final = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant's or an operator's key: rw_…")
+_ticket: Final = APIKeyQuery(
+    name=TICKET,
+    auto_error=False,
+    scheme_name="ticket",
+    description="In place of a key, for who can't set headers: to one stream, for 15 minutes (`POST /stream-tickets`)",
+)
 
 
 # Asynchronous, though nothing is awaited: FastAPI runs any other dependency in a thread.
@@ -137,8 +177,45 @@ async def identify(
     request: Request, deps: Deps, _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Principal:
     """Raises Unauthenticated, TooManyRequests and IssuerUnavailable."""
-    address = None if request.client is None else request.client.host
-    return await deps.entrance.admit(_authorization(request), address=address)
+    return await deps.entrance.admit(_authorization(request), address=_address(request))
+
+
+async def admit_follower(connection: HTTPConnection, deps: ApiDeps, scope: Scope) -> Caller:
+    """Who opens a stream: with a key or a token in a header, or with a ticket to this stream in the query. Raises as
+    ``identify``, MalformedRequest (``two_credentials``) and Forbidden."""
+    text = _ticket_text(connection)
+    if text is None:
+        principal = await deps.entrance.admit(_authorization(connection), address=_address(connection))
+    elif "authorization" in connection.headers:
+        raise MalformedRequest("a ticket is shown in place of a key, not beside one", code="two_credentials")
+    else:
+        resource = connection.scope["path"]
+        principal = await deps.entrance.admit_ticket(text, resource=resource, address=_address(connection))
+    return Caller(principal=principal, tenant_id=principal.tenant_for(scope))
+
+
+def _follows(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    async def admit(
+        request: Request,
+        deps: Deps,
+        _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+        __: Annotated[str | None, Security(_ticket)],
+    ) -> Caller:
+        caller = await admit_follower(request, deps, scope)
+        if TICKET in request.query_params and not wants_event_stream(request.headers):
+            raise NotAcceptable("a ticket opens a stream; name it: Accept: text/event-stream")
+        return caller
+
+    return admit
+
+
+async def _listens(
+    request: Request,
+    deps: Deps,
+    _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    __: Annotated[str | None, Security(_ticket)],
+) -> Caller:
+    return await admit_follower(request, deps, Scope.RUNS_READ)
 
 
 def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
@@ -162,16 +239,26 @@ SessionsReader = Annotated[Caller, Depends(_needs(Scope.SESSIONS_READ))]
 SessionsWriter = Annotated[Caller, Depends(_needs(Scope.SESSIONS_WRITE))]
 ApprovalsReader = Annotated[Caller, Depends(_needs(Scope.APPROVALS_READ))]
 ApprovalsDecider = Annotated[Caller, Depends(_needs(Scope.APPROVALS_DECIDE))]
+RunsListener = Annotated[Caller, Depends(_listens)]
+RunsFollower = Annotated[Caller, Depends(_follows(Scope.RUNS_READ))]
+ApprovalsFollower = Annotated[Caller, Depends(_follows(Scope.APPROVALS_READ))]
 AgentsReader = Annotated[Caller, Depends(_needs(Scope.AGENTS_READ))]
 AgentsWriter = Annotated[Caller, Depends(_needs(Scope.AGENTS_WRITE))]
 
 
-def keeps_scope(request: Request, deps: ApiDeps, scope: Scope) -> Callable[[], Awaitable[bool]]:
-    """Asks again, for as long as a stream is open, whether its key is still good for it."""
-    header = _authorization(request)
+def keeps_scope(connection: HTTPConnection, deps: ApiDeps, scope: Scope) -> Callable[[], Awaitable[bool]]:
+    """Asks again, for as long as a stream is open, whether its key or ticket is still good for it. Streams with the
+    same one are told what one of them was told within the last second."""
+    header, ticket, resource = _authorization(connection), _ticket_text(connection), connection.scope["path"]
+    key = hash_secret(ticket or header or ""), scope
+
+    async def look() -> bool:
+        if ticket is not None:
+            return await deps.entrance.ticket_holds(ticket, resource=resource)
+        return await deps.entrance.still_holds(header, scope)
 
     async def ask() -> bool:
-        return await deps.entrance.still_holds(header, scope)
+        return await deps.rights.ask(key, deps.clock, look)
 
     return ask
 
@@ -181,6 +268,15 @@ async def check_again(request: Request, deps: ApiDeps, scope: Scope) -> None:
     await deps.entrance.check_again(_authorization(request), scope)
 
 
-def _authorization(request: Request) -> str | None:
-    headers = request.headers.getlist("authorization")
+def _authorization(connection: HTTPConnection) -> str | None:
+    headers = connection.headers.getlist("authorization")
     return headers[0] if len(headers) == 1 else None
+
+
+def _ticket_text(connection: HTTPConnection) -> str | None:
+    """Raises InvalidRequest for more than one."""
+    return one_value({TICKET: connection.query_params.getlist(TICKET)}, TICKET)
+
+
+def _address(connection: HTTPConnection) -> str | None:
+    return None if connection.client is None else connection.client.host

@@ -39,6 +39,7 @@ def announce(deps: ApiDeps, submitted: Submitted) -> dict[str, str]:
     headers = {"Location": f"/runs/{record.run_id}"}
     if submitted.replayed:
         return {**headers, "Idempotency-Replayed": "true"}
+    deps.feed.announce_events(record.tenant_id)
     for interrupted in submitted.interrupted:
         deps.feed.announce_cancel(interrupted)
     if submitted.interrupted:

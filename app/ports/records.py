@@ -144,6 +144,14 @@ class StoredEventRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LogPage:
+    """Events of one run that follow each other. ``has_more``: there may be more of them already."""
+
+    events: tuple[StoredEventRow, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
     """The right to drive one run until the lease ends. ``fence`` is named by every write.
 
@@ -326,6 +334,15 @@ class KeyRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TicketHolder:
+    """Who was given a ticket, until epoch seconds ``until``. ``key_id`` is None where that was not by a key."""
+
+    tenant_id: TenantId
+    key_id: KeyId | None
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RememberedAnswer:
     """What an idempotency key led to. ``run_id`` None: the first request is still in progress."""
 
@@ -337,7 +354,8 @@ class RememberedAnswer:
 class Snapshot:
     """Figures of the whole deployment for a scrape. ``unclaimable`` counts queued runs for which no worker that was
     seen lately has what they need; ``approvals_pending`` the open questions, the oldest of them so many seconds old;
-    ``notices_waiting`` the webhooks' notices that have not arrived and may still."""
+    ``notices_waiting`` the webhooks' notices that have not arrived and may still; ``workers`` those that were seen
+    lately and take runs."""
 
     runs_by_state: Mapping[str, int]
     oldest_queued_seconds: float
@@ -346,3 +364,4 @@ class Snapshot:
     oldest_approval_seconds: float = 0.0
     notices_waiting: int = 0
     oldest_notice_seconds: float = 0.0
+    workers: int = 0

@@ -18,6 +18,7 @@ from app.ports.records import (
     Claim,
     KeyRecord,
     LoadedRun,
+    LogPage,
     NewRun,
     RememberedAnswer,
     Renewal,
@@ -27,9 +28,11 @@ from app.ports.records import (
     RunUpdate,
     Snapshot,
     StoredEventRow,
+    TicketHolder,
 )
 from app.ports.sessions import ArtifactStore, SessionTx
 from app.ports.tenancy import TenantRules
+from app.ports.tenant_events import TenantEvents
 from app.ports.webhooks import WebhookTx
 
 
@@ -212,7 +215,7 @@ class TenantTx(SessionTx, ApprovalTx, WebhookTx, UsageTx, ErasureTx, Protocol):
         ...
 
 
-class TenantStore(Protocol):
+class TenantStore(TenantEvents, Protocol):
     def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AbstractAsyncContextManager[TenantTx]:
         """A transaction that commits when the block ends well. ``actor``: whose changes those in it are, for the audit
         trail. No transaction is open across a model call, a tool call, a sleep or a stream (promise 10). Raises
@@ -234,6 +237,13 @@ class TenantStore(Protocol):
         """As a transaction's: it is committed when this returns."""
         ...
 
+    async def read_logs(
+        self, tenant_id: TenantId, places: Sequence[tuple[RunId, int]], *, limit: int
+    ) -> Mapping[tuple[RunId, int], LogPage]:
+        """What follows those events, each a run and a number, in one statement: at most ``limit`` events in all, and
+        no more than an answer should hold at once. Places that are missing were not come to: ask again."""
+        ...
+
 
 class KeyStore(Protocol):
     async def find_key(self, secret_hash: bytes) -> KeyRecord | None:
@@ -250,6 +260,15 @@ class KeyStore(Protocol):
 
     async def admit_tenant(self, tenant: str) -> KeyRecord | None:
         """The same for a request that is to be served. None where there is no such tenant; no record has a key's id."""
+        ...
+
+    async def find_holder(self, holder: TicketHolder) -> KeyRecord | None:
+        """Looks up who holds a ticket, before the tenant's transaction. ``revoked``: also where the ticket's time is
+        over, by the store's clock. Without a key it is the tenant's record, as ``admit_tenant`` has it."""
+        ...
+
+    async def admit_holder(self, holder: TicketHolder) -> KeyRecord | None:
+        """The same for a request that is to be served: counts it against the tenant's requests per minute."""
         ...
 
     async def note_uses(self, uses: Mapping[KeyId, float]) -> None:

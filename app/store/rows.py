@@ -97,10 +97,18 @@ def dump_schema(schema: Mapping[str, Any] | None) -> str | None:
 
 def load_agent(definition: str) -> Agent:
     """A stored definition. Its schema was compiled when it was taken, which may have cost a second: not again."""
+    agent, schema = _load_agent(definition)
+    # A provider is handed the schema, and gets one of its own.
+    return agent if schema is None else agent.model_copy(update={"output_schema": json.loads(schema)})
+
+
+# A version's definition never changes, and is read for each of its runs.
+@lru_cache(maxsize=256)
+def _load_agent(definition: str) -> tuple[Agent, str | None]:
+    """The agent without its schema, and the schema."""
     fields: dict[str, Any] = json.loads(definition)
     schema = fields.pop("output_schema", None)
-    agent = Agent.model_validate(fields)
-    return agent if schema is None else agent.model_copy(update={"output_schema": schema})
+    return Agent.model_validate(fields), None if schema is None else dump_json(schema)
 
 
 def new_run_columns(run: NewRun) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -29,6 +30,8 @@ _APPROVERS: Final = TypeAdapter(tuple[ApproverRule, ...])
 _NESTED: Final = frozenset({"budget", "approvers", "retention"})
 
 
+# They are asked for with each run, and seldom change.
+@lru_cache(maxsize=1024)
 def load_rules(text: str) -> TenantRules:
     """What the SQL function ``tenant_rules`` tells."""
     told: dict[str, Any] = json.loads(text)

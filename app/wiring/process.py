@@ -2,21 +2,20 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from app.api import ApiConfig, ApiDeps, OpenStreams
-from app.auth import Uses
+from app.auth import Tickets, Uses
 from app.conversation.text import text_digest
-from app.errors import StoreUnavailable
 from app.execution.desk import StoredGate
 from app.execution.runtime import LoopRules, Runtime
 from app.execution.supervisor import Supervisor
 from app.execution.system import SystemClock, Uuid7Ids
 from app.execution.worker import Worker, WorkerConfig
 from app.ids import WorkerId
-from app.observability import Metrics, ObservingSink, get_logger
+from app.observability import EngineFigures, Metrics, ObservingSink, Scraper, Watched, get_logger
 from app.observability.logs import describe_exception
 from app.policy import keyed_digest
 from app.ports.clock import IdSource
@@ -40,6 +39,8 @@ from app.wiring.jobs import JobParts, jobs_of
 from app.wiring.parts import Parts
 from app.wiring.readiness import Readiness
 from app.wiring.secret import derive_key, load_secret
+
+_SEND_SECONDS: Final = 60.0
 
 
 class Process:
@@ -111,16 +112,28 @@ def build_process(settings: Settings, parts: Parts, database: Database, config: 
         digest=digest,
         check_readiness=readiness.check,
         find_warnings=readiness.warnings,
-        render_metrics=lambda: _render(metrics, gauges),
+        render_metrics=Scraper(metrics, gauges.snapshot).render,
         streams=OpenStreams(metrics.reader_dropped),
+        requests=metrics,
         config=_api_config(settings),
         uses=uses,
         tokens=build_tokens(settings, runtime.clock),
+        tickets=Tickets(derive_key(secret, "tickets")),
     )
-    metrics.watch_tool_threads(lambda: parts.tools.busy_threads)
-    if parts.llama is not None:
-        metrics.watch_engine(_engine_figures(parts.llama))
-    metrics.watch_open_streams(lambda: deps.streams.count)
+    worker_slots = settings.slots if drives_runs else 0
+    metrics.watch(
+        Watched(
+            open_streams=lambda: deps.streams.count,
+            tool_threads=lambda: parts.tools.busy_threads,
+            worker_runs=lambda: supervisor.driven_runs,
+            worker_slots=lambda: worker_slots,
+            connections_in_use=lambda: database.pool.borrowed,
+            connections_allowed=lambda: database.pool.size,
+            connection_waiters=lambda: database.pool.waiting,
+            clock_skew_seconds=lambda: skew.seconds,
+            engine=partial(_engine_figures, parts.llama),
+        )
+    )
     return Process(parts=parts, deps=deps, supervisor=supervisor, drives_runs=drives_runs)
 
 
@@ -149,22 +162,26 @@ def _build_runtime(
     )
 
 
-def _engine_figures(llama: LlamaProvider) -> Mapping[str, Callable[[], float]]:
-    return {
-        "requests_waiting": lambda: llama.counters().queue_depth,
-        "requests_running": lambda: llama.counters().active,
-        "cells_used": lambda: llama.counters().used_cells,
-        "store_bytes": lambda: llama.counters().stored_bytes,
-        "requests_gave_way": lambda: llama.counters().gave_way,
-    }
-
-
-async def _render(metrics: Metrics, gauges: PostgresGauges) -> bytes:
-    try:
-        snapshot = await gauges.snapshot()
-    except StoreUnavailable:
-        snapshot = None
-    return metrics.render(snapshot)[0]
+def _engine_figures(llama: LlamaProvider | None) -> EngineFigures:
+    if llama is None:
+        return EngineFigures()
+    counters = llama.counters()
+    return EngineFigures(
+        requests_waiting=counters.queue_depth,
+        requests_running=counters.active,
+        gave_way=counters.gave_way,
+        cells=counters.cells,
+        cells_used=counters.used_cells,
+        entries=counters.stored_entries,
+        entry_cells=counters.stored_cells,
+        entry_bytes=counters.stored_bytes,
+        lookups=counters.lookups,
+        hits=counters.hits,
+        restored_tokens=counters.prompt_tokens_restored,
+        batch_tokens=counters.batch_tokens,
+        batch_requests=counters.batch_requests,
+        step_seconds=counters.step_seconds,
+    )
 
 
 def _worker_id(ids: IdSource) -> WorkerId:
@@ -192,7 +209,12 @@ def _loop_rules(settings: Settings) -> LoopRules:
 def _api_config(settings: Settings) -> ApiConfig:
     rules = RunRules(budget=settings.budget, deadlines=settings.deadlines, max_queued_runs=settings.max_queued_runs)
     return ApiConfig(
-        max_request_bytes=settings.max_request_bytes, max_artifact_bytes=settings.max_artifact_bytes, rules=rules
+        max_request_bytes=settings.max_request_bytes,
+        max_artifact_bytes=settings.max_artifact_bytes,
+        allowed_origins=settings.allowed_origins,
+        # Before the server cuts the connection: who takes nothing is dropped by us, and counted.
+        send_seconds=min(_SEND_SECONDS, 0.9 * settings.request_seconds),
+        rules=rules,
     )
 
 

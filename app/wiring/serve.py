@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from app.api import Surface, create_app
 from app.errors import ConfigurationError
@@ -52,12 +53,40 @@ async def _build_and_serve(settings: Settings, signals: StopSignals) -> None:
         # What was loaded until here lives as long as the process: no collection has to look at it again.
         gc.collect()
         gc.freeze()
-        await _serve(settings, process, keys, signals)
+        metrics_address = await stack.enter_async_context(_metrics_apart(settings, process))
+        await _serve(settings, process, keys, signals, metrics_address)
 
 
-async def _serve(settings: Settings, process: Process, keys: FirstKeys | None, signals: StopSignals) -> None:
+@asynccontextmanager
+async def _metrics_apart(settings: Settings, process: Process) -> AsyncIterator[str | None]:
+    """Serves the metrics on an address of their own while the block runs. Yields it; None where none is set."""
+    if settings.metrics_port is None:
+        yield None
+        return
+    server = HttpServer(
+        create_app(process.deps, Surface.METRICS),
+        host=settings.metrics_host or settings.host,
+        port=settings.metrics_port,
+        drain_seconds=0,
+        request_seconds=settings.request_seconds,
+    )
+    serving = asyncio.create_task(server.serve_beside())
+    try:
+        yield server.address
+    finally:
+        server.stop()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _serve(
+    settings: Settings,
+    process: Process,
+    keys: FirstKeys | None,
+    signals: StopSignals,
+    metrics_address: str | None,
+) -> None:
     surface = Surface.OPERATIONS if settings.role is ProcessRole.WORKER else Surface.ALL
-    app = create_app(process.deps, surface)
+    app = create_app(process.deps, surface, without_metrics=metrics_address is not None)
     server = HttpServer(
         app,
         host=settings.host,
@@ -73,7 +102,7 @@ async def _serve(settings: Settings, process: Process, keys: FirstKeys | None, s
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _greet(server.address, settings, keys)
+            _greet(server.address, settings, keys, metrics_address)
         await serving
     finally:
         server.stop()
@@ -101,10 +130,12 @@ async def _refuse_other_schema(database: Database) -> None:
         raise ConfigurationError("the database is not at this release's schema: run runwright migrate", code=code)
 
 
-def _greet(address: str, settings: Settings, keys: FirstKeys | None) -> None:
+def _greet(address: str, settings: Settings, keys: FirstKeys | None, metrics_address: str | None) -> None:
     lines = [f"runwright serves on {address} (docs: {address}/docs)"]
     if settings.role is not ProcessRole.ALL:
         lines.append(f"role      {settings.role.value}")
+    if metrics_address is not None:
+        lines.append(f"metrics   {metrics_address}/metrics")
     if keys is not None:
         lines += [
             f"tenant    {FIRST_TENANT} ({keys.tenant_id})",

@@ -14,10 +14,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    for part in ("audit", "fast"):
+    for part in ("audit", "metrics", "fast", "idempotency", "tickets", "readers", "lists", "events", "groups"):
         run_script(Path(__file__).with_name(f"0006_{part}.sql"))
 
 
 def downgrade() -> None:
-    for part in ("fast", "audit"):
+    for part in ("groups", "events", "lists", "readers", "idempotency", "fast", "tickets", "metrics", "audit"):
         run_script(Path(__file__).with_name(f"0006_down_{part}.sql"))

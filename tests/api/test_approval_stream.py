@@ -90,6 +90,18 @@ async def test_it_begins_with_what_comes_from_now_on(service: Service, live: htt
         assert seen(await take(frames, 1)) == [("pending", later)]
 
 
+async def test_the_first_frame_says_where_it_begins_so_that_who_is_cut_off_at_once_misses_nothing(
+    service: Service, live: httpx.AsyncClient
+) -> None:
+    async with live.stream("GET", EVENTS, headers=AS_STREAM) as response:
+        lines = response.aiter_lines()
+        first = await anext(lines), await anext(lines)
+    missed = await ask(service, await service.submit())
+    async with following(live, **{"Last-Event-ID": first[1].removeprefix("id: ")}) as (frames, _):
+        assert seen(await take(frames, 1)) == [("pending", missed)]
+    assert first[0] == "retry: 3000"
+
+
 async def test_coming_back_behind_each_id_shows_exactly_what_followed(
     service: Service, live: httpx.AsyncClient
 ) -> None:
@@ -194,6 +206,17 @@ async def test_an_id_of_a_database_that_was_restored_elsewhere_is_refused(
         incarnation, place, change_id = await tx.last_approval_change()
     elsewhere = seal_place(service.deps.cursors, tenant_id, (incarnation + 1, place, change_id))
     response = await live.get(EVENTS, headers=AS_STREAM | {"Last-Event-ID": elsewhere})
+    assert told(response) == (400, "unknown_event_id")
+
+
+async def test_an_id_of_a_database_that_was_restored_to_an_earlier_state_is_refused(
+    service: Service, live: httpx.AsyncClient
+) -> None:
+    tenant_id = TenantId(service.keys.tenant_id)
+    async with service.deps.store.begin(tenant_id) as tx:
+        incarnation, _, change_id = await tx.last_approval_change()
+    later = seal_place(service.deps.cursors, tenant_id, (incarnation, 2**60, change_id))
+    response = await live.get(EVENTS, headers=AS_STREAM | {"Last-Event-ID": later})
     assert told(response) == (400, "unknown_event_id")
 
 

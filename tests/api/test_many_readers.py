@@ -1,13 +1,27 @@
 """Many readers, with the service as it is by default: what an open stream holds, and what is left when it is gone."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
+import pytest
 
+from app.api import ApiConfig
 from app.store.database import Database
 from tests.api.conftest import POOL_SIZE
-from tests.api.harness import AS_STREAM, Service, eventually, raw_request, read_frames, send_and_reset_many, with_key
+from tests.api.harness import (
+    AS_STREAM,
+    Service,
+    SseFrame,
+    eventually,
+    raw_request,
+    read_frames,
+    read_until,
+    send_and_reset_many,
+    with_key,
+)
 
 
 def open_streams(service: Service) -> tuple[int, int]:
@@ -53,3 +67,66 @@ async def test_open_streams_hold_no_connection_and_leave_room_for_other_requests
         assert answers == [200] * 20
         await eventually(lambda: database.pool.borrowed == 0)
     await eventually(lambda: open_streams(service) == (0, 0))
+
+
+@pytest.fixture
+def statements(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was sent by itself, from here on."""
+    sent: list[str] = []
+    fetch = database.fetch
+
+    async def listen(statement: str, *arguments: Any) -> Any:
+        sent.append(statement)
+        return await fetch(statement, *arguments)
+
+    monkeypatch.setattr(database, "fetch", listen)
+    return sent
+
+
+def count(statements: list[str], name: str) -> int:
+    return sum(name in statement for statement in statements)
+
+
+@asynccontextmanager
+async def many_readers(
+    service: Service, live: httpx.AsyncClient, run_id: str, number: int
+) -> AsyncIterator[list[AsyncIterator[SseFrame]]]:
+    """That many streams of one run, all of which have shown its first event."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with AsyncExitStack() as stack:
+        many = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=live.base_url, headers=with_key(service.keys.service), limits=limits, timeout=30)
+        )
+        streams = [many.stream("GET", f"/runs/{run_id}/events", headers=AS_STREAM) for _ in range(number)]
+        readers = [read_frames(await stack.enter_async_context(stream)) for stream in streams]
+        await asyncio.gather(*(anext(reader) for reader in readers))
+        yield readers
+
+
+async def test_an_event_is_read_once_for_all_readers_of_its_run(
+    service: Service, live: httpx.AsyncClient, request: pytest.FixtureRequest
+) -> None:
+    run_id = await service.submit()
+    async with many_readers(service, live, run_id, 40) as readers:
+        statements: list[str] = request.getfixturevalue("statements")
+        await service.scribe.say(run_id)
+        seen = await asyncio.gather(*(read_until(reader, lambda frame: frame.id == "2") for reader in readers))
+    assert {frames[-1].raw for frames in seen} == {seen[0][-1].raw}
+    assert count(statements, "read_logs") <= 4
+
+
+class TestPings:
+    @pytest.fixture
+    def config(self) -> ApiConfig:
+        return ApiConfig(ping_seconds=0.4, poll_seconds=1000.0)
+
+    async def test_readers_with_one_key_have_it_looked_up_once_a_second(
+        self, service: Service, live: httpx.AsyncClient, request: pytest.FixtureRequest
+    ) -> None:
+        run_id = await service.submit()
+        async with many_readers(service, live, run_id, 40) as readers:
+            statements: list[str] = request.getfixturevalue("statements")
+            pings = await asyncio.gather(*(read_until(reader, lambda frame: True) for reader in readers))
+        assert {frames[-1].comment for frames in pings} == {"ping"}
+        assert 1 <= count(statements, "find_key") <= 2
+        assert 1 <= count(statements, "look_at_run") <= 2

@@ -106,11 +106,12 @@ class Watcher:
 
 
 async def frames_of(response: httpx.Response) -> AsyncIterator[tuple[str, str]]:
-    """Id and data of each whole frame that has an id. A frame that was cut off is none."""
+    """Id and data of each whole frame that has both; one with an id alone says where the stream begins. What was cut
+    off is no frame."""
     waiting = ""
     async for chunk in response.aiter_text():
         *whole, waiting = (waiting + chunk).split("\n\n")
         for raw in whole:
             fields = dict(line.split(": ", 1) for line in raw.split("\n") if ": " in line and not line.startswith(":"))
-            if "id" in fields:
+            if {"id", "data"} <= fields.keys():
                 yield fields["id"], fields["data"]

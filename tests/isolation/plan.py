@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app.api.openapi import describe
+from tests.api.contract import first_example
 from tests.isolation.kinds import Kind, kind_of
 
 # Of a run there is one in each state that routes tell apart, of the rest one that is like new and one that is not.
@@ -101,7 +102,7 @@ def list_routes(app: FastAPI) -> list[RouteFacts]:
                 template=context.path_format or "",
                 parameters=tuple((taken["in"], taken["name"]) for taken in extra.get("parameters", [])),
                 streams=any(STREAM in answer.get("content", {}) for answer in answers.values()),
-                example=body.get("example"),
+                example=first_example(body),
                 fields=tuple(schema.get("properties", {})),
                 has_body=bool(content),
             )

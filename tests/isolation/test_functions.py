@@ -30,6 +30,7 @@ BY_TYPE: Final = {
     "date": "current_date",
     "double precision": "1",
     "integer": "10",
+    "integer[]": "ARRAY[0]",
     "interval": "'0 seconds'",
     "numeric": "1",
     "text": "'x'",
