@@ -6,7 +6,7 @@ TOOLS := .venv-tools/bin
 LOCKS := deploy/requirements
 ARGS ?=
 # Processes of the tests, each with a database server of its own. A file's tests stay in one of them, in their order.
-JOBS ?= 2
+JOBS ?= 3
 PURE_TESTS := tests/policy tests/run tests/prompt tests/test_prompt.py tests/conversation tests/events tests/agents
 
 .DEFAULT_GOAL := help

@@ -16,7 +16,7 @@ from app.store.operator import PostgresOperatorStore
 from app.store.tables import metadata
 from app.wiring.first_keys import FirstKeys, make_keys
 from tests.acceptance.client import TOOLS, Caller
-from tests.acceptance.service import Child, Place, Service, Stage
+from tests.acceptance.service import Birth, Child, Place, Service, Stage, execute, fork
 from tests.conftest import DatabaseUrls
 
 SECRET_KEY: Final = "the same for all processes of these tests"
@@ -37,7 +37,7 @@ class Deployment:
 
     def start(self, **settings: str) -> Service:
         """A service on this database; ``lease_seconds="2"`` is RUNWRIGHT_LEASE_SECONDS."""
-        return start(self.stack, {**self.env, **as_variables(settings)})
+        return start(self.stack, {**self.env, **as_variables(settings)}, fork)
 
     def call(self, service: Service) -> Caller:
         """A caller with the service's key, whose agent ``player`` is stored."""
@@ -155,8 +155,8 @@ class Embedded:
         return call(self.stack, service.address, keys["service"])
 
 
-def start(stack: ExitStack, env: Mapping[str, str]) -> Service:
-    return stack.enter_context(closing(Service.start(env)))
+def start(stack: ExitStack, env: Mapping[str, str], birth: Birth = execute) -> Service:
+    return stack.enter_context(closing(Service.start(env, birth)))
 
 
 def visit(stack: ExitStack, address: str, key: str) -> Caller:

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Final, Self, TypeVar
 
 import psutil
 
+from tests.acceptance.nursery import Fork, Nursery
 from tests.secrets_watch import look_at_output
 
 ROOT: Final = Path(__file__).parents[2]
@@ -45,19 +47,11 @@ def until(find: Callable[[], T], *, seconds: float = PATIENCE_SECONDS, told: Cal
 class Child:
     """A ``runwright`` command as a process of its own. Its output is read as it comes."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str]) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str], birth: "Birth | None" = None) -> None:
         self._token = secrets.token_hex(8)
         self.out: list[str] = []
         self.err: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "app", *arguments],
-            cwd=ROOT,
-            env={**inherited_environment(), **env, _TOKEN: self._token},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = (birth or execute)(arguments, {**inherited_environment(), **env, _TOKEN: self._token})
         self._readers = [
             threading.Thread(target=_read, args=(stream, lines, f"output of {arguments[0]}"), daemon=True)
             for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))
@@ -115,19 +109,52 @@ class Child:
             self.resume()
         self.process.kill()
         self.wait()
-        until(lambda: not _marked(self._token), seconds=5, told=lambda: f"left behind: {_marked(self._token)}")
+        until(lambda: not self._left(), seconds=5, told=lambda: f"left behind: {self._left()}")
+
+    def _left(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if self._is_of_it(process)]
+
+    def _is_of_it(self, process: psutil.Process) -> bool:
+        return _environment(process).get(_TOKEN) == self._token or _session(process) == self.process.pid
+
+
+def execute(arguments: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """``python -m app``, as its operator has it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "app", *arguments],
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def fork(arguments: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[str] | Fork":
+    """The same in a moment, where what is tested begins after the start."""
+    return _nursery().fork(arguments, env) if sys.platform == "linux" else execute(arguments, env)
+
+
+@cache
+def _nursery() -> Nursery:
+    """That of this process of the tests."""
+    return Nursery(ROOT, inherited_environment())
+
+
+Birth = Callable[[Sequence[str], Mapping[str, str]], "subprocess.Popen[str] | Fork"]
 
 
 class Service(Child):
     """``runwright serve``, after its greeting."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        super().__init__("serve", env={"RUNWRIGHT_PORT": "0", **env})
+    def __init__(self, env: Mapping[str, str], birth: Birth = execute) -> None:
+        super().__init__("serve", env={"RUNWRIGHT_PORT": "0", **env}, birth=birth)
 
     @classmethod
-    def start(cls, env: Mapping[str, str]) -> Self:
+    def start(cls, env: Mapping[str, str], birth: Birth = execute) -> Self:
         """Returns when it has said where it serves."""
-        service = cls(env)
+        service = cls(env, birth)
         try:
             until(lambda: service.greeting or not service.is_alive, told=service.told)
             assert service.is_alive, service.told()
@@ -228,14 +255,16 @@ def _read(stream: IO[str] | None, lines: list[str], place: str) -> None:
             look_at_output(lines[-1], place)
 
 
-def _marked(token: str) -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if _environment(process).get(_TOKEN) == token]
-
-
 def _environment(process: psutil.Process) -> Mapping[str, str]:
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
         return process.environ()
     return {}
+
+
+def _session(process: psutil.Process) -> int:
+    with suppress(ProcessLookupError):
+        return os.getsid(process.pid)
+    return 0
 
 
 def _postgres_in(folder: Path) -> Sequence[psutil.Process]:

@@ -1,13 +1,16 @@
 """The app over the real store, two tenants, and clients whose every answer is held against openapi.yaml."""
 
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 import asyncpg
 import httpx
 import pytest
+from starlette.routing import BaseRoute
 
 from app.api import ApiConfig, ApiDeps, create_app
+from app.api.app import describe_only
 from app.execution.system import SystemClock, Uuid7Ids
 from app.ports.tenancy import OperatorStore
 from app.service.cursors import Cursors
@@ -79,6 +82,18 @@ def config() -> ApiConfig:
     return ApiConfig()
 
 
+@cache
+def carry() -> OutgoingClient:
+    """It keeps nothing but what TLS is checked by, which takes longer to read than most of these tests."""
+    return OutgoingClient(LOOPBACK)
+
+
+@cache
+def route() -> Sequence[BaseRoute]:
+    """What the first request has to work out, once for all apps: it is the same for each."""
+    return describe_only().router.routes
+
+
 @pytest.fixture
 def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
     async def check_readiness() -> Mapping[str, str]:
@@ -93,7 +108,7 @@ def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
         ids=Uuid7Ids(),
         catalogue=SmallCatalogue(),
         cursors=Cursors(b"a secret of the tests, 32 bytes.."),
-        notices=Notices(carrier=OutgoingClient(LOOPBACK), signer=WebhookSigner(b"a secret of the tests, 32 bytes..")),
+        notices=Notices(carrier=carry(), signer=WebhookSigner(b"a secret of the tests, 32 bytes..")),
         check_readiness=check_readiness,
         config=config,
     )
@@ -102,6 +117,7 @@ def deps(database: Database, feed: LocalFeed, config: ApiConfig) -> ApiDeps:
 @pytest.fixture
 async def service(deps: ApiDeps, admin: OperatorStore, database: Database, feed: LocalFeed) -> AsyncIterator[Service]:
     app = create_app(deps)
+    app.router.routes[:] = route()
     name = deps.ids.new("test")
     keys = await make_keys(admin, f"{name}-a")
     transport = httpx.ASGITransport(app)

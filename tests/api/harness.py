@@ -176,6 +176,7 @@ class Scribe:
         await self.work.append_if_owner(claim, bodies, update)
         announce = self.feed.announce_stored if state is RunState.RUNNING else self.feed.announce_ended
         announce(claim.run_id)
+        self.feed.announce_events(claim.tenant_id)
 
     async def say(self, run_id: str, *texts: str, iteration: int = 1) -> None:
         """Stores a model call and lets its text be heard as it is generated."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.acceptance.client import Caller, call
+from tests.acceptance.client import TOOLS, Caller, call
 from tests.acceptance.conftest import deployment, stage
-from tests.acceptance.deployments import Deployment, add_keys
+from tests.acceptance.deployments import Deployment, add_keys, visit
 from tests.acceptance.service import Service, Stage
 from tests.conftest import Cluster
 from tests.hostile.targets import PATIENCE_SECONDS, Target
@@ -24,10 +24,18 @@ RECEIVER = "https://93.184.216.34/"
 
 
 @pytest.fixture(scope="session")
-def target(cluster: Cluster, template_database: str) -> Iterator[Target]:
-    """A service with one of each thing in it, for all attacks that leave them there."""
+def attacked(cluster: Cluster, template_database: str) -> Iterator[Target]:
     with _attacked(cluster, template_database) as target:
         yield target
+
+
+@pytest.fixture(scope="module")
+def target(attacked: Target) -> Iterator[Target]:
+    """A service with one of each thing in it, for all attacks that leave them there. Its agent is as it was, whatever
+    became of it in another module: which ones came before is nobody's to say."""
+    with ExitStack() as stack:
+        visit(stack, attacked.service.address, attacked.keys.service).put_agent("player", tools=TOOLS)
+        yield attacked
 
 
 @pytest.fixture(scope="module")
