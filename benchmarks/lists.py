@@ -4,8 +4,9 @@
 
 Loads, as a superuser, runs of two tenants with ten events each, of which one has nearly all, and one run with a log of
 100,000 more; and asks the service for pages of 50, as a client does: with 10,000 events in the logs of ten, then with
-1,000,000 (``--full``: 10,000,000; ``--small``: the first only). The long log is read as a stream, too: until as many of
-its events have come. Told are milliseconds a page; a 99th of a hundred over 20 is a failure.
+1,000,000 (``--full``: 10,000,000; ``--small``: the first only). The long log is read as a stream, too, and so are the
+events of all runs: until as many of them have come. Told are milliseconds a page; a 99th of a hundred over 20 is a
+failure.
 """
 
 import argparse
@@ -108,6 +109,24 @@ def measure_replay(client: httpx.Client, after: int, *, rounds: int) -> list[flo
     return taken
 
 
+def measure_stream(client: httpx.Client, place: str, query: Mapping[str, str], *, rounds: int) -> list[float]:
+    """Milliseconds from asking for the events of all runs behind a place until a page's worth of them has come."""
+    taken = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        ids_behind(client, place, query, PAGE)
+        taken.append((time.perf_counter() - begun) * 1000)
+    return taken
+
+
+def ids_behind(client: httpx.Client, place: str | None, query: Mapping[str, str], count: int) -> list[str]:
+    """The places of so many events of the stream, behind that of its first frame."""
+    headers = {"Accept": "text/event-stream", **({} if place is None else {"Last-Event-ID": place})}
+    with client.stream("GET", "/events", params=query, headers=headers) as answer:
+        lines = (line.removeprefix("id: ") for line in answer.iter_lines() if line.startswith("id: "))
+        return list(islice(lines, 1 + count))
+
+
 def go_down(client: httpx.Client, wanted: List) -> tuple[int, str | None]:
     """How many rows were gone past, a thousand pages at most, and where the list goes on."""
     rows, place = 0, dict[str, str]()
@@ -129,7 +148,19 @@ def tell(name: str, where: str, taken: Sequence[float]) -> bool:
     return not is_late
 
 
-def measure_all(of: Deployment, events: int, *, rounds: int) -> bool:
+def measure_streams(client: httpx.Client, events: int, start: str, *, rounds: int) -> bool:
+    passed = True
+    deep = ids_behind(client, start, {}, min(DEEP_ROWS, events // 2))
+    for query in ({}, {"kind": "terminated"}, {"agent": "bench"}):
+        for row, place in ((1, start), (len(deep), deep[-1])):
+            measure_stream(client, place, query, rounds=5)
+            name = "&".join(f"{key}={value}" for key, value in query.items())
+            taken = measure_stream(client, place, query, rounds=rounds)
+            passed = tell(f"/events{'?' if name else ''}{name} as a stream", f"{row:,}", taken) and passed
+    return passed
+
+
+def measure_all(of: Deployment, events: int, start: str, *, rounds: int) -> bool:
     print(f"\n{events:,} events\n\n| list | from row | median ms | p99 ms |\n| --- | ---: | ---: | ---: |")
     passed = True
     with httpx.Client(base_url=of.address, headers=of.headers, timeout=60) as client:
@@ -143,7 +174,7 @@ def measure_all(of: Deployment, events: int, *, rounds: int) -> bool:
             measure_replay(client, after, rounds=5)
             told = f"/runs/{_LONG_RUN}/events as a stream", f"{after:,}"
             passed = tell(*told, measure_replay(client, after, rounds=rounds)) and passed
-    return passed
+        return measure_streams(client, events, start, rounds=rounds) and passed
 
 
 def main() -> None:
@@ -157,6 +188,7 @@ def main() -> None:
     with deployment({}) as of:
         with httpx.Client(base_url=of.address, headers=of.headers) as client:
             client.put("/agents/bench", json=_AGENT).raise_for_status()
+            [start] = ids_behind(client, None, {}, 0)
         for size in sizes:
             count = size // EVENTS_EACH
             begun = time.perf_counter()
@@ -164,7 +196,7 @@ def main() -> None:
             asyncio.run(load_long_log(of.superuser_url, of.tenant_id, _LONG_RUN, events=2 * DEEP_ROWS))
             print(f"\nloaded in {time.perf_counter() - begun:.0f} s")
             runs = count
-            passed = measure_all(of, size, rounds=options.rounds) and passed
+            passed = measure_all(of, size, start, rounds=options.rounds) and passed
     raise SystemExit(0 if passed else 1)
 
 

@@ -25,9 +25,10 @@ _RUNS: Final = """
     FROM generate_series($2::integer, $3::integer) AS n
 """
 _EVENTS: Final = """
-    INSERT INTO events (tenant_id, run_day, run_id, seq, kind, at, fence, payload)
+    INSERT INTO events (tenant_id, run_day, run_id, seq, kind, at, fence, incarnation, xid, payload)
     SELECT CASE WHEN n % 20 = 19 THEN 'ten_other' ELSE $1 END, current_date, 'run_' || lpad(n::text, 26, '0'), s,
         CASE s WHEN 1 THEN 'run_queued' WHEN $4 THEN 'terminated' ELSE 'warning' END, now(), 1,
+        (SELECT current_incarnation()), $5::bigint + n - $2,
         '{"v":1,"iteration":0,"author":"system","final":false,"detail":"' || repeat('x', 300) || '","actions":{}}'
     FROM generate_series($2::integer, $3::integer) AS n, generate_series(1, $4::integer) AS s
 """
@@ -66,7 +67,9 @@ _APPROVALS: Final = """
         LATERAL (SELECT 'run_' || lpad(n::text, 26, '0')) AS r (id)
     WHERE $4::integer > 0
 """
-_LOADED: Final = (_RUNS, _EVENTS, _METADATA, _SESSIONS, _APPROVALS)
+_LOADED: Final = (_RUNS, _METADATA, _SESSIONS, _APPROVALS)
+# As many transactions as there are runs: each run's events stand in the tenant's stream as if one had stored them.
+_PASS: Final = "DO $$ BEGIN FOR i IN 1..{} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 
 
 async def load(superuser_url: str, tenant_id: str, *, first: int, count: int) -> None:
@@ -76,6 +79,9 @@ async def load(superuser_url: str, tenant_id: str, *, first: int, count: int) ->
         await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
         for start in range(first, first + count, _BATCH):
             end = min(start + _BATCH, first + count) - 1
+            begun = await connection.fetchval("SELECT pg_current_xact_id()::text::bigint + 1")
+            await connection.execute(_PASS.format(end - start + 1))
+            await connection.execute(_EVENTS, tenant_id, start, end, EVENTS_EACH, begun)
             for statement in _LOADED:
                 await connection.execute(statement, tenant_id, start, end, EVENTS_EACH)
         await connection.execute("VACUUM (ANALYZE)")
