@@ -5,7 +5,8 @@
 The model and the tool answer at once, so what is measured is the service. Clients run on the same machine and wait for
 the end of each run (``Prefer: wait``). google-adk's ``api_server`` does the same beside it, in turns: the same script,
 the same clients, its sessions in the same Postgres, a new session for each run. Without its environment, which
-tests/compat and ``--make-adk`` make, only ours is measured. Prints the rounds, the ratio, and CPU time per run.
+tests/compat and ``--make-adk`` make, only ours is measured. Prints the rounds, the ratio, and CPU time and
+transactions per run.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import asyncpg
 import psutil
 import uvloop
 
@@ -45,6 +47,7 @@ class Side:
     headers: Mapping[str, str] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     runs: int = 0
+    transactions: int = 0
     cpu: dict[str, float] = field(default_factory=dict)
 
     def cpu_seconds(self) -> dict[str, float]:
@@ -129,19 +132,29 @@ def _adk_request(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def running_sides() -> Iterator[list[Side]]:
+def running_sides() -> Iterator[tuple[str, list[Side]]]:
     settings = {
         "RUNWRIGHT_PLUGINS": str(REPOSITORY / "benchmarks" / "support" / "plugin.py"),
         "RUNWRIGHT_DEFAULT_MODEL": "bench:instant",
     }
-    with running_service(settings) as service:
+    with running_service(settings) as service, EmbeddedPostgres(service.data_dir) as postgres:
+        url = postgres.start().superuser_url
         if not is_there():
             print("google-adk is not measured: there is no .venv-adk; --make-adk makes it.\n")
-            yield [our_side(service)]
+            yield url, [our_side(service)]
             return
-        postgres = EmbeddedPostgres(service.data_dir)
-        with postgres, running_adk(postgres.start().superuser_url) as adk:
-            yield [our_side(service), adk_side(adk, service)]
+        with running_adk(url) as adk:
+            yield url, [our_side(service), adk_side(adk, service)]
+
+
+async def count_transactions(superuser_url: str) -> int:
+    """Those that the server has ended so far. Its processes tell of theirs a second late at most."""
+    await asyncio.sleep(1.5)
+    connection = await asyncpg.connect(superuser_url)
+    try:
+        return int(await connection.fetchval("SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database"))
+    finally:
+        await connection.close()
 
 
 def main() -> None:
@@ -153,17 +166,20 @@ def main() -> None:
     options = parser.parse_args()
     if options.make_adk:
         make_environment()
-    with running_sides() as sides:
+    with running_sides() as (url, sides):
         for side in sides:
             uvloop.run(measure(side, clients=options.clients, seconds=WARM_SECONDS))
         print("| round | server | runs/s | median ms | p99 ms |\n| --- | --- | --- | --- | --- |")
         for number in range(1, options.rounds + 1):
             for side in sides:
+                before = asyncio.run(count_transactions(url))
                 measure_round(side, number, clients=options.clients, seconds=options.seconds)
+                side.transactions += asyncio.run(count_transactions(url)) - before
     print()
     for side in sides:
         spent = ", ".join(f"{kind} {seconds / side.runs * 1000:.1f}" for kind, seconds in side.cpu.items())
-        print(f"{side.name}: {statistics.median(side.rates):.0f} runs/s in the median; CPU ms per run: {spent}")
+        told = f"{side.transactions / side.runs:.1f} transactions and CPU ms per run: {spent}"
+        print(f"{side.name}: {statistics.median(side.rates):.0f} runs/s in the median; {told}")
     if len(sides) > 1:
         ours, theirs = (statistics.median(side.rates) for side in sides)
         print(f"{ours / theirs:.1f} times as many runs")
