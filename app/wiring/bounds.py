@@ -6,6 +6,7 @@ from asyncio import BaseTransport, TimerHandle, Transport
 from collections.abc import Callable
 from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.wiring.refusals import refusal
@@ -33,6 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_arriving = False
         self._is_in_head = True
         self._is_refused = False
+        self._is_declined = False
         self._arrival: TimerHandle | None = None
         self._departure: TimerHandle | None = None
 
@@ -52,9 +54,38 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._expect()
         self._overhead_bytes += len(data)
-        super().data_received(data)
+        self._read(data)
         if self._overhead_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse_head()
+
+    def _read(self, data: bytes) -> None:
+        """As the library does, but for a request that asks for a protocol which is not spoken here: its content is read
+        (RFC 9110, 7.8). The parser would take what follows the head for the other protocol's, and a part of that for
+        the next request."""
+        self._unset_keepalive_if_required()
+        try:
+            while data and not self._is_refused:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except httptools.HttpParserUpgrade as stopped:
+                    if not self._is_declined:
+                        if self._should_upgrade():
+                            self.handle_websocket_upgrade()
+                        return
+                    self._is_declined = False
+                    data = self._head_without_upgrade() + data[stopped.args[0] :]
+                    # This one may have seen the last of its connection.
+                    self.parser = httptools.HttpRequestParser(self)
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self._refuse(400, "this is no HTTP request")
+
+    def _head_without_upgrade(self) -> bytes:
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([line, *headers, b"", b""])
 
     def on_message_begin(self) -> None:
         if self._is_refused:
@@ -74,6 +105,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse_head()
         if self._is_refused:
             return
+        if self._declines_upgrade():
+            self._is_declined = True
+            return
         self._is_in_head = False
         self._overhead_bytes = 0
         super().on_headers_complete()
@@ -92,12 +126,17 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._is_refused:
+        if self._is_refused or self._is_declined:
             return
         self._is_arriving = False
         self._overhead_bytes = 0
         self._stop_expecting()
         super().on_message_complete()
+
+    def _declines_upgrade(self) -> bool:
+        method = self.scope["method"] = self.parser.get_method().decode("ascii")
+        # CONNECT is one without saying so.
+        return self.parser.should_upgrade() and method != "CONNECT" and not self._should_upgrade()
 
     def _should_upgrade(self) -> bool:
         path = self.url.partition(b"?")[0]
@@ -112,9 +151,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_expecting()
         self._stop_watching()
         super().handle_websocket_upgrade()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Who asks for another protocol is answered in this one (RFC 9110): nothing to warn of."""
 
     def _expect(self) -> None:
         if self._arrival is None:
@@ -149,9 +185,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return not (latest is None or latest.response_complete or self._is_latest_arriving())
 
     # --- what is answered in the application's place ---
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is no HTTP request")
 
     def _refuse(self, status: int, detail: str) -> None:
         """Answers what is at fault, unless another answer is under way, and closes."""

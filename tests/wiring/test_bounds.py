@@ -21,6 +21,10 @@ LAST = b"connection: close\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 MEBIBYTE = 2**20
+# As Java's client does by itself; and what nobody may take for a request of its own.
+OTHER = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+INNER = GET + b"\r\n"
+ASKING_POST = b"POST / HTTP/1.1\r\n" + OTHER + b"content-length: %d\r\n\r\n" % len(INNER)
 
 
 @dataclass
@@ -29,12 +33,16 @@ class Hello:
 
     has_left: threading.Event = field(default_factory=threading.Event)
     headers: list[bytes] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         large = 32 if scope["path"] == "/large" else 0
+        content = b""
         if scope["path"] != "/early":
-            while (await receive()).get("more_body"):
-                pass
+            while (message := await receive()).get("more_body"):
+                content += message["body"]
+            content += message.get("body", b"")
+        self.contents.append(content)
         if scope["path"] == "/slow":
             await asyncio.sleep(LONGER_SECONDS)
         self.headers += [name for name, _ in scope["headers"]]
@@ -238,6 +246,37 @@ async def test_what_is_no_request_is_answered_with_a_problem(port: int) -> None:
 
 async def test_what_is_no_request_is_not_answered_in_the_place_of_one_before_it(port: int) -> None:
     assert await _exchange(port, b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n\x16\x03\x01\r\n\r\n") == b""
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (ASKING_POST + INNER, GET + LAST),
+        (ASKING_POST, INNER, GET + LAST),
+        (ASKING_POST[:50], ASKING_POST[50:] + INNER[:10], INNER[10:] + GET + LAST),
+        (ASKING_POST + INNER + GET + LAST,),
+    ],
+)
+async def test_the_content_of_who_asks_for_another_protocol_is_content(
+    port: int, hello: Hello, pieces: Sequence[bytes]
+) -> None:
+    answer = await _exchange(port, *pieces, every=0.05)
+    assert (answer.count(b"HTTP/1.1 200"), hello.contents) == (2, [INNER, b""])
+
+
+async def test_who_asks_for_another_protocol_may_close_behind_the_answer(port: int) -> None:
+    lines = b"host: x\r\nconnection: upgrade, close\r\nupgrade: h2c\r\n\r\n"
+    assert (await _exchange(port, b"GET / HTTP/1.1\r\n" + lines)).startswith(b"HTTP/1.1 200")
+
+
+async def test_many_who_ask_for_another_protocol_at_once_are_all_answered(port: int) -> None:
+    asking = b"GET / HTTP/1.1\r\n" + OTHER + b"\r\n"
+    assert (await _exchange(port, asking * 300 + GET + LAST)).count(b"HTTP/1.1 200") == 301
+
+
+async def test_a_large_head_that_asks_for_another_protocol_is_refused(port: int) -> None:
+    head = b"GET / HTTP/1.1\r\n" + OTHER + b"x: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n"
+    assert _code(await _exchange(port, head)) == "request_head_too_large"
 
 
 # --- departure ---
