@@ -32,6 +32,7 @@ _OWN_HEADERS: Final = frozenset(
     {"accept-encoding", "connection", "content-length", "host", "idempotency-key", "te", "transfer-encoding", "upgrade"}
 )
 _SHOWN_CHARS: Final = 1_000
+_INVALID_ARGUMENT: Final = "http_invalid_argument"
 # RFC 9110, 9.2: which methods change nothing, and which do no more when they are sent twice.
 _EFFECTS: Final[Mapping[str, Effect]] = {"GET": Effect.READ, "PUT": Effect.IDEMPOTENT, "DELETE": Effect.IDEMPOTENT}
 _IN_QUERY: Final = frozenset({"GET", "DELETE"})
@@ -139,7 +140,11 @@ class HttpTool:
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> str:
         """Sends the request. Raises ToolExecutionError for every answer but a 2xx with a text of bounded length."""
         definition = self.definition
-        order = self._order(arguments, context)
+        try:
+            order = self._order(arguments, context)
+        except ValueError:
+            # Half a character, or a number that JSON has no way to write.
+            raise ToolExecutionError("an argument can't be written in a request", code=_INVALID_ARGUMENT) from None
         try:
             reply = await self.sender.send(
                 order, timeout_seconds=definition.timeout_seconds, max_bytes=definition.max_response_bytes
@@ -187,7 +192,7 @@ def _segment(name: str, value: object) -> str:
     """A value as one segment of a path: a dot alone would lead elsewhere."""
     text = _plain(value)
     if text in ("", ".", ".."):
-        raise ToolExecutionError(f"{name} can't be a part of the service's address", code="http_invalid_argument")
+        raise ToolExecutionError(f"{name} can't be a part of the service's address", code=_INVALID_ARGUMENT)
     return quote(text, safe="")
 
 

@@ -5,9 +5,11 @@ means a moment later is of no matter. Nothing is followed, no proxy is asked, an
 """
 
 import asyncio
+import codecs
 import concurrent.futures
 import contextlib
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +25,10 @@ from app.tools.addresses import InvalidUrl, IpAddress, IpNetwork, Target, is_pub
 # What an answer's type has to begin with to be read as text.
 _TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "application/x-ndjson")
 _STRUCTURED: Final = ("+json", "+xml")
+# Charsets of texts, as Python names them.
+_CHARSETS: Final = re.compile(
+    r"ascii|utf-(?:8|16|32).*|iso8859-.*|cp\d+|koi8-.*|mac-.*|big5.*|gb.*|shift_jis.*|euc_.*|iso2022_.*|johab|tis-620"
+)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a name, for a port, best first. Raises OSError."""
@@ -226,10 +232,20 @@ async def _read_text(response: httpx.Response, max_bytes: int) -> str:
     is_text = kind.startswith(_TEXT_TYPES) or kind.endswith(_STRUCTURED)
     if not is_text or response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise DeliveryError("not_text")
+    charset = _find_charset(response.charset_encoding or "utf-8")
+    if charset is None:
+        raise DeliveryError("not_text")
+    return body.decode(charset, errors="replace")
+
+
+def _find_charset(name: str) -> str | None:
+    """None for one that is not known, or that no text in the world is in: Python knows some that take minutes to
+    read, and some that make what is no text."""
     try:
-        return body.decode(response.charset_encoding or "utf-8", errors="replace")
-    except LookupError:
-        raise DeliveryError("not_text") from None
+        known = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+    return known if _CHARSETS.fullmatch(known) else None
 
 
 def _authority(target: Target) -> str:

@@ -3,18 +3,18 @@
 Security, rule 3: a secret is named, has a list of hosts, and is no environment variable that a template could read.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html.entities import html5
 from typing import Final
-from urllib.parse import quote, quote_plus
 
 from app.errors import ConfigurationError
 
 _PLACE: Final = re.compile(r"\{secret:([a-z0-9_]{1,64})\}")
 # What a header may hold (RFC 9110): a line end would begin another one.
 _USABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_NEVER_ESCAPED: Final = "-._~"
 # A shorter one would be found in ordinary words when answers are cleaned.
 MIN_SECRET_CHARS: Final = 8
 
@@ -40,12 +40,15 @@ class ToolSecrets:
             if len(secret.value) < MIN_SECRET_CHARS:
                 raise ConfigurationError(f"secret {name!r} has fewer than {MIN_SECRET_CHARS} characters")
         self._secrets = dict(secrets)
-        written = ((text, name) for name, secret in secrets.items() for text in _ways_to_write(secret.value))
         # The longest first: one may be a part of another.
-        self._written = sorted(written, key=_by_length, reverse=True)
+        names = sorted(secrets, key=lambda name: len(secrets[name].value), reverse=True)
+        self._written = [(re.compile("".join(map(_any_way, secrets[name].value))), name) for name in names]
 
     def check(self, template: str, host: str) -> None:
-        """Raises ConfigurationError where the template names a secret that is not there or not for this host."""
+        """Raises ConfigurationError where the template names a secret that is not there or not for this host, or has
+        a place that nothing fills."""
+        if "{secret" in _PLACE.sub("", template).lower():
+            raise ConfigurationError("what looks like one is no place for a secret, which is as in {secret:name}")
         for name in _PLACE.findall(template):
             secret = self._secrets.get(name)
             if secret is None:
@@ -59,15 +62,16 @@ class ToolSecrets:
 
     def remove(self, text: str) -> str:
         """The text without any secret in it: who is asked may say it again."""
-        for value, name in self._written:
-            text = text.replace(value, f"[secret {name}]")
+        for written, name in self._written:
+            text = written.sub(f"[secret {name}]", text)
         return text
 
 
-def _ways_to_write(value: str) -> frozenset[str]:
-    """As it is, in JSON, and in a URL."""
-    return frozenset({value, json.dumps(value)[1:-1], quote(value, safe=""), quote_plus(value)})
-
-
-def _by_length(item: tuple[str, str]) -> int:
-    return len(item[0])
+def _any_way(char: str) -> str:
+    """A pattern of one character: as it is, in JSON, in a URL or in HTML, as different libraries escape it."""
+    if char.isalnum() or char in _NEVER_ESCAPED:
+        return re.escape(char)
+    code = ord(char)
+    ways = [rf"\\*{re.escape(char)}", rf"\\+u00{code:02x}", f"%{code:02x}", f"&#0*{code};", f"&#x0*{code:x};"]
+    ways += [re.escape(f"&{name}") for name, meant in html5.items() if meant == char and name.endswith(";")]
+    return f"(?i:{'|'.join(ways)}{'|[+]' if char == ' ' else ''})"

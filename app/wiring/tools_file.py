@@ -12,7 +12,7 @@ from app.tools import ToolRegistry
 from app.tools.http import HttpTool, HttpToolDefinition, Sender
 from app.tools.secrets import Secret, ToolSecrets
 
-_MAX_SECRET_BYTES: Final = 16_384
+_MAX_SECRET_CHARS: Final = 16_384
 
 
 class SecretDefinition(BaseModel):
@@ -79,8 +79,10 @@ def _load_secret(path: Path, name: str, definition: SecretDefinition) -> Secret:
     place = path.parent / definition.file
     try:
         with place.open(encoding="utf-8") as file:
-            value = file.read(_MAX_SECRET_BYTES)
+            value = file.read(_MAX_SECRET_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: secret {name!r} can't be read: {type(error).__name__}") from None
+    if len(value) > _MAX_SECRET_CHARS:
+        raise ConfigurationError(f"{path}: secret {name!r} has more than {_MAX_SECRET_CHARS} characters")
     # Most editors end a file's last line.
     return Secret(value=value.removesuffix("\n").removesuffix("\r"), hosts=definition.hosts)

@@ -151,6 +151,29 @@ async def test_text_is_read_in_the_charset_that_it_says() -> None:
         assert await tool(receiver.url("crm.test")).call({}, make_context()) == "Müller"
 
 
+@pytest.mark.parametrize("value", ["\ud800", float("nan"), pytest.param(10**5000, id="digits"), ["\ud800"]])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_argument_that_can_not_be_written_is_not_sent(method: str, value: object) -> None:
+    async with receive(answer("{}")) as receiver:
+        failed = await failure(tool(receiver.url("crm.test"), method=method), value=value)
+    assert (failed.code, receiver.bodies) == ("http_invalid_argument", [])
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "no-such"])
+async def test_text_in_a_charset_that_no_service_needs_is_not_read(charset: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset={charset}\r\ncontent-length: 2\r\n\r\n"
+    async with receive(say(head.encode() + b"ok")) as receiver:
+        assert (await failure(tool(receiver.url("crm.test")))).code == "http_not_text"
+
+
+@pytest.mark.parametrize("charset", ["ASCII", "utf8", "UTF-16", "windows-1252", "iso-8859-15", "Shift_JIS", "gb18030"])
+async def test_charsets_of_texts_in_the_world_are_read(charset: str) -> None:
+    body = "ok".encode(charset)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset={charset}\r\ncontent-length: {len(body)}\r\n\r\n"
+    async with receive(say(head.encode() + body)) as receiver:
+        assert await tool(receiver.url("crm.test")).call({}, make_context()) == "ok"
+
+
 @pytest.mark.parametrize(("does", "code"), [(say_nothing, "http_timeout"), (reset, "http_connection_lost")])
 async def test_a_request_that_went_out_without_an_answer_is_told_as_unknown(does: Answer, code: str) -> None:
     async with receive(does) as receiver:
@@ -228,6 +251,12 @@ def test_a_secret_that_is_not_there_is_found_at_the_start() -> None:
         tool("https://crm.test/", headers={"Authorization": "{secret:lost}"})
 
 
+@pytest.mark.parametrize("place", ["{secret:Crm}", "{secret: crm}", "{secret:crm", "{Secret:crm}"])
+def test_a_place_for_a_secret_that_is_written_wrong_is_found_at_the_start(place: str) -> None:
+    with pytest.raises(ConfigurationError, match="no place for a secret"):
+        tool("https://crm.test/", headers={"Authorization": f"Bearer {place}"})
+
+
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
 async def test_a_service_that_says_the_secret_again_does_not_tell_it_to_the_model(status: str) -> None:
     said = json.dumps({"you sent": TOKEN, "link": "https://crm.test/?t=s3cr3t%22token%2F1"})
@@ -239,6 +268,24 @@ async def test_a_service_that_says_the_secret_again_does_not_tell_it_to_the_mode
             told = str(error)
     assert "s3cr3t" not in told
     assert told.count("[secret crm]") == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        r"s3cr3t\"token\/1",
+        r"s3cr3t\u0022token\u002f1",
+        r"s3cr3t\u0022token\u002F1",
+        "s3cr3t%22token%2f1",
+        "s3cr3t%22token/1",
+        "s3cr3t&quot;token/1",
+        "s3cr3t&#34;token&#x2F;1",
+    ],
+)
+async def test_a_secret_is_known_in_whatever_way_it_is_written(said: str) -> None:
+    async with receive(answer(said)) as receiver:
+        asked = tool(receiver.url("crm.test"), headers={"Authorization": "Bearer {secret:crm}"})
+        assert await asked.call({}, make_context()) == "[secret crm]"
 
 
 async def test_what_a_model_writes_is_no_place_for_a_secret() -> None:

@@ -98,6 +98,11 @@ def test_no_secret_is_in_an_error(tmp_path: Path) -> None:
     assert SECRET not in str(raised.value)
 
 
+def test_a_secret_is_read_whole_or_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="secret 'crm' has more than 16384 characters"):
+        load(tmp_path, WHOLE, secret="s" * 16_385)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"lost\.yaml can't be read"):
         load_tools(tmp_path / "lost.yaml", ToolRegistry(), OutgoingClient())
