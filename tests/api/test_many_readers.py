@@ -103,6 +103,10 @@ async def many_readers(
         yield readers
 
 
+async def read_pings(reader: AsyncIterator[SseFrame], count: int) -> list[str | None]:
+    return [(await anext(reader)).comment for _ in range(count)]
+
+
 async def test_an_event_is_read_once_for_all_readers_of_its_run(
     service: Service, live: httpx.AsyncClient, request: pytest.FixtureRequest
 ) -> None:
@@ -126,7 +130,8 @@ class TestPings:
         run_id = await service.submit()
         async with many_readers(service, live, run_id, 40) as readers:
             statements: list[str] = request.getfixturevalue("statements")
-            pings = await asyncio.gather(*(read_until(reader, lambda frame: True) for reader in readers))
-        assert {frames[-1].comment for frames in pings} == {"ping"}
-        assert 1 <= count(statements, "find_key") <= 2
-        assert 1 <= count(statements, "look_at_run") <= 2
+            pings = await asyncio.gather(*(read_pings(reader, 4) for reader in readers))
+        assert pings == [["ping"] * 4] * 40
+        # Of 160, which take two seconds, or some more on a machine that has much else to do.
+        assert 1 <= count(statements, "find_key") <= 8
+        assert 1 <= count(statements, "look_at_run") <= 8

@@ -21,7 +21,7 @@ from tests.store.support import new_run, query, question, read, submit, update, 
 TENANT = TenantId("ten_a")
 WORKER = WorkerId("w")
 # They have a row for each key, set of names and process.
-OF_THE_DEPLOYMENT = {"audit", "keys", "lanes", "pauses", "workers"}
+OF_THE_DEPLOYMENT = {"audit", "audit_key", "keys", "lanes", "pauses", "workers"}
 IDLE = "SELECT setting::float8 / 1000 AS seconds FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'"
 LOCK_RUN = "SELECT FROM runs WHERE run_id = $1 FOR UPDATE"
 

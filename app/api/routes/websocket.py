@@ -67,7 +67,8 @@ async def follow_by_socket(websocket: WebSocket, run_id: str) -> None:
     "event of every run, and at once where that was read already. It closes with 1001 when it goes away, with 1013 "
     "when the reader is too slow or the database is away, and with 1008 when the key is not valid any more or the run "
     "was erased; the reason says which. Nothing is expected from the client: texts are ignored, one over 4,096 bytes "
-    "ends the connection with 1009, and one of bytes with 1003. A page's `Origin` has to be this service's own or a "
+    "ends the connection with 1009, one of bytes with 1003, and more than 256 frames at once, or 16 a second for long, "
+    "with 1008. A page's `Origin` has to be this service's own or a "
     "listed one. What is refused is answered before the upgrade, as a problem; without an upgrade to a WebSocket the "
     "answer is 426.",
     status_code=101,
