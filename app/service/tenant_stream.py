@@ -3,6 +3,7 @@
 9. What is told was read from the store; the feed only says that there may be news.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -90,8 +91,9 @@ class _TenantLog:
             await clock.sleep(rest)
         begun = clock.monotonic()
         try:
-            page = await self._reading.store.tenant_events(
-                self._tenant_id, self._after, self._wanted, limit=self._limit
+            # A reader that leaves now leaves a connection that is used on: one that was cut off has to be made anew.
+            page = await asyncio.shield(
+                self._reading.store.tenant_events(self._tenant_id, self._after, self._wanted, limit=self._limit)
             )
         except ValueError:
             # Another database took over in the middle. Who comes back is told that it knows no such id.
