@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 _MOST: Final = 32
 # A statement that waits for a row must not keep those waiting that come after it.
-_PATIENCE_SECONDS: Final = 0.01
+_PATIENCE_SECONDS: Final = 0.002
 
 _Turn = tuple[Question, asyncio.Future[Answer]]
 
