@@ -69,10 +69,9 @@ def test_a_run_asks_a_service_and_the_secret_stays_here(deployment: Deployment, 
     assert "whsec_" not in json.dumps(caller.events(run_id))
 
 
-def test_a_tool_reaches_no_private_address_that_the_operator_did_not_list(
-    deployment: Deployment, tools_file: Path
-) -> None:
-    caller = deployment.call(deployment.start(tools_file=str(tools_file)))
+def test_a_tool_reaches_no_private_address_that_the_operator_did_not_list(fresh: Deployment, tools_file: Path) -> None:
+    # Alone: a worker that may reach the service would have the tool, too.
+    caller = fresh.call(fresh.start(tools_file=str(tools_file)))
     caller.put_agent("clerk", tools=["ask_desk"])
 
     run_id = caller.play(call("ask_desk", order="7"), say("I could not ask."), agent="clerk")
