@@ -91,4 +91,7 @@ async def test_a_schema_that_cannot_be_enforced_is_refused_before_anything_is_ev
     with pytest.raises(ProviderError) as caught:
         await llama.complete(ask(*SHORT, output_schema={"$ref": "https://example.org/schema"}))
 
-    assert (caught.value.code, llama.counters()) == ("schema_unsupported", before)
+    assert caught.value.code == "schema_unsupported"
+    # Not all counters: the engine may still be putting away what the test before has left in its cells.
+    after = llama.counters()
+    assert (after.lookups, after.prompt_tokens_evaluated) == (before.lookups, before.prompt_tokens_evaluated)
