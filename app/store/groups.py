@@ -13,6 +13,8 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 _MOST: Final = 32
+# While the first of a group go on, the others' turn comes: what those ask next is on its way before these have asked.
+_TOGETHER: Final = 8
 # A statement that waits for a row must not keep those waiting that come after it.
 _PATIENCE_SECONDS: Final = 0.002
 
@@ -103,8 +105,12 @@ class Group(Generic[Question, Answer]):
         except Exception:  # noqa: BLE001 - whose it is shows when each is asked alone
             await asyncio.gather(*(self._answer_alone(question, [turn]) for question, turn in group))
             return None
+        # What they go on to ask need not wait for the others.
+        self._let_next(asyncio.current_task())
         answers = dict(zip(asked, told, strict=True)) if self._shares else None
         for place, (question, turn) in enumerate(group):
+            if place % _TOGETHER == 0 and place:
+                await asyncio.sleep(0)
             _settle(turn, told[place] if answers is None else answers[question])
         return None
 

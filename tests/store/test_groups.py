@@ -80,6 +80,17 @@ async def test_a_group_is_no_larger_than_a_statement_should_be() -> None:
     assert [len(numbers) for numbers in desk.asked] == [32, 8]
 
 
+async def test_what_the_first_of_a_group_ask_next_is_on_its_way_before_the_last_go_on() -> None:
+    desk = Desk()
+
+    async def ask_twice(number: int) -> int:
+        return await desk.group.ask(await desk.group.ask(number))
+
+    assert await asyncio.gather(*map(ask_twice, range(1, 17))) == [4 * number for number in range(1, 17)]
+    first, second, *_ = desk.asked
+    assert (len(first), second) == (16, [2, 4, 6, 8, 10, 12, 14, 16])
+
+
 async def test_an_error_is_told_to_whose_question_broke_the_statement_and_to_nobody_else() -> None:
     desk = Desk()
     desk.bad = {2}
