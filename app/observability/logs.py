@@ -98,19 +98,22 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 class StepLog:
-    """Lines that come by the dozen for each run. They are those that ``get_logger`` would write, in a third of its
-    time: no chain of processors, and no search for whose line of code it is."""
+    """Lines that come by the dozen for each run. They are those that ``get_logger`` would write, in a fraction of its
+    time: no chain of processors, no search for whose line of code it is, and one way through ``logging`` for all that
+    is told at once."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def info(self, event: str, fields: Mapping[str, Any]) -> None:
+    def info(self, event: str, steps: Sequence[Mapping[str, Any]]) -> None:
+        """A line for each of the steps, with its fields."""
         logger = self._logger
-        if not logger.isEnabledFor(logging.INFO):
+        if not steps or not logger.isEnabledFor(logging.INFO):
             return
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
-        line = {"event": event, **fields, "level": "info", "logger": logger.name, "timestamp": f"{now.isoformat()}Z"}
-        record = logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None)
+        same = {"level": "info", "logger": logger.name, "timestamp": f"{now.isoformat()}Z"}
+        lines = [{"event": event, **fields, **same} for fields in steps]
+        record = logging.LogRecord(logger.name, logging.INFO, __file__, 0, lines, None, None)
         record.is_whole = True
         logger.handle(record)
 
@@ -158,11 +161,14 @@ def _show_type(value: object) -> str:
     return type(value).__name__
 
 
+_to_line: Final = json.JSONEncoder(default=_show_type).encode
+
+
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        """A line that is whole needs nothing of what is done to the others."""
+        """Lines that are whole need nothing of what is done to the others."""
         if getattr(record, "is_whole", False):
-            return json.dumps(record.msg, default=_show_type)
+            return "\n".join(map(_to_line, record.msg))
         return super().format(record)
 
 

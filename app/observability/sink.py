@@ -104,12 +104,14 @@ class ObservingSink:
         self._last_step_at: OrderedDict[RunId, float] = OrderedDict()
 
     def stored(self, tenant_id: TenantId, events: Sequence[RunEvent]) -> None:
+        lines: list[Mapping[str, Any]] = []
         for event in events:
             try:
                 self._count(event)
-                self._steps.info("run_step", self._describe(tenant_id, event))
+                lines.append(self._describe(tenant_id, event))
             except Exception as error:  # noqa: BLE001 - what is seen of a run must not end it
                 self._log.error("sink_failed", exception=describe_exception(error, shown_texts=()))
+        self._steps.info("run_step", lines)
 
     def lease_lost(self, tenant_id: TenantId, run_id: RunId) -> None:
         self._last_step_at.pop(run_id, None)

@@ -154,14 +154,14 @@ def test_what_is_inside_a_group_of_exceptions_is_shown() -> None:
 def test_a_steps_line_is_the_one_that_a_logger_writes(stream: io.StringIO, read_lines: ReadLines) -> None:
     fields = {"run_id": "run_1", "seq": 3, "odd": {1, 2}}
     get_logger("runwright.run").info("run_step", **fields)
-    StepLog("runwright.run").info("run_step", fields)
+    StepLog("runwright.run").info("run_step", [fields, fields])
     timestamps = [json.loads(line)["timestamp"] for line in stream.getvalue().splitlines()]
     assert {len(timestamp) for timestamp in timestamps} == {len("2026-01-31T12:00:00.000000Z")}
-    ours, steps = read_lines()
-    assert ours == steps
+    ours, first, second = read_lines()
+    assert ours == first == second
 
 
 def test_steps_are_left_out_where_the_level_is_higher(stream: io.StringIO) -> None:
     configure_logs(level="warning", stream=stream)
-    StepLog("runwright.run").info("run_step", {"seq": 3})
+    StepLog("runwright.run").info("run_step", [{"seq": 3}])
     assert stream.getvalue() == ""
