@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from app.api import documents
 from app.api.deps import ApiDeps, Caller, check_again
@@ -83,7 +83,8 @@ def _write_waited(run: RunNow, seconds: int, headers: Mapping[str, str]) -> Resp
 
 
 def write_run(run: RunNow, *, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse(show_run(run), status_code=status, headers=headers)
+    content = view_run(run.record, run.waiting_for).model_dump_json()
+    return Response(content, status_code=status, headers=headers, media_type="application/json")
 
 
 def show_run(run: RunNow) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from app.events.kinds import AnyEvent, ModelCall, PromptAssembled, RunResumed, R
 from app.ids import RunId
 
 _ADAPTER: Final[TypeAdapter[AnyEvent]] = TypeAdapter(AnyEvent)
+_dump: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
 def encode_event(body: AnyEvent) -> str:
@@ -29,10 +30,6 @@ def encode_event(body: AnyEvent) -> str:
     stored = _dump(fields)
     # Also where a whole character outside the BMP is written, which cleaning leaves as it is.
     return _dump(clean_json(json.loads(stored))) if "\\ud" in stored else stored
-
-
-def _dump(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def decode_event(kind: str, payload: str) -> AnyEvent:
