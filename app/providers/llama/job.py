@@ -76,7 +76,8 @@ class Job:
         return self.generation.cancelled
 
     def lane(self, slot: int) -> Lane:
-        return Lane(slot=slot, pending=self.pending, is_generating=self.output_tokens > 0)
+        is_generating = self.output_tokens > 0
+        return Lane(slot=slot, pending=self.pending, is_generating=is_generating, left=self.tokens_left)
 
     def begin(self, slot: int, *, found: int, now: float) -> None:
         """It has a slot, in which its first ``found`` tokens are evaluated."""

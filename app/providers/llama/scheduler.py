@@ -282,8 +282,8 @@ class Scheduler:
             prompts += evaluated
             if evaluated:
                 self._keep_in_time(job)
+        self._planner.measured(sum(count for _, count in fed) if prompts else 0, seconds)
         if prompts:
-            self._planner.measured(sum(count for _, count in fed), seconds)
             self._watcher.count(evaluated=prompts)
         ready = [job for job, _ in fed if not job.pending]
         for output, job in enumerate(ready):

@@ -1,19 +1,47 @@
+"""What goes into the next call: never too much, never nothing, and nobody is kept waiting for long."""
+
+from dataclasses import replace
+from itertools import takewhile
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.providers.llama.planning import Feed, Lane, StepPlanner, StrictPlanner
 
-LANES = st.lists(st.tuples(st.integers(0, 2000), st.booleans()), max_size=17).map(
-    lambda pairs: [Lane(slot=n, pending=pending, is_generating=flag) for n, (pending, flag) in enumerate(pairs)]
-)
+LANES = st.lists(
+    st.builds(
+        Lane, slot=st.just(0), pending=st.integers(0, 2000), is_generating=st.booleans(), left=st.integers(0, 300)
+    ),
+    max_size=17,
+).map(lambda lanes: [replace(lane, slot=n) for n, lane in enumerate(lanes)])
 
 
 def prompt(slot: int, pending: int) -> Lane:
-    return Lane(slot=slot, pending=pending, is_generating=False)
+    return Lane(slot=slot, pending=pending, is_generating=False, left=48)
 
 
-def step(slot: int, pending: int = 1) -> Lane:
-    return Lane(slot=slot, pending=pending, is_generating=True)
+def step(slot: int, pending: int = 1, *, left: int = 1000) -> Lane:
+    return Lane(slot=slot, pending=pending, is_generating=True, left=left)
+
+
+def measured() -> StepPlanner:
+    """On a machine that evaluates 512 tokens of a prompt in a second, and takes 20 steps."""
+    planner = StepPlanner(batch_tokens=512)
+    planner.measured(512, 1.0)
+    planner.measured(0, 0.05)
+    return planner
+
+
+def count_steps(planner: StepPlanner, lanes: list[Lane]) -> int:
+    """Those that are taken before it is a prompt's turn; 100 at most."""
+
+    def take_step() -> bool:
+        is_step = all(feed.count == 1 for feed in planner.plan(lanes))
+        if is_step:
+            planner.measured(0, 0.05)
+        return is_step
+
+    return sum(takewhile(bool, (take_step() for _ in range(100))))
 
 
 def sizes(feeds: tuple[Feed, ...]) -> dict[int, int]:
@@ -80,9 +108,30 @@ def test_many_short_rests_do_not_wait_for_few_who_generate() -> None:
     assert sizes(StepPlanner(batch_tokens=512).plan(lanes[:3])) == {0: 1, 1: 1}
 
 
+def test_who_is_done_before_a_prompt_could_be_goes_first() -> None:
+    assert count_steps(measured(), [step(0, left=20), step(1, left=5), prompt(2, 1024)]) > 20
+    assert count_steps(measured(), [step(0, left=60), step(1, left=5), prompt(2, 1024)]) == 3
+
+
+def test_a_prompt_lets_others_go_first_for_no_longer_than_its_own_evaluation_takes() -> None:
+    # Two seconds; somebody always has one second left to write.
+    planner = measured()
+    lanes = [step(0, left=20), prompt(1, 1024)]
+
+    assert count_steps(planner, lanes) == 21
+    assert count_steps(planner, lanes) == 3
+
+
+def test_each_prompt_lets_others_go_first() -> None:
+    planner = measured()
+    count_steps(planner, [step(0, left=20), prompt(1, 1024)])
+
+    assert count_steps(planner, [step(0, left=20), prompt(2, 1024)]) == 21
+
+
 @given(lanes=LANES)
 def test_no_call_is_too_long_nor_empty_while_something_waits(lanes: list[Lane]) -> None:
-    feeds = StepPlanner(batch_tokens=512).plan(lanes)
+    feeds = measured().plan(lanes)
     by_slot = {lane.slot: lane for lane in lanes}
 
     assert bool(feeds) is any(lane.pending for lane in lanes)
