@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.support.deployment import Deployment, deployment
 from benchmarks.support.rows import EVENTS_EACH, load, load_long_log
+from benchmarks.support.service import Deployment, deployment
 
 LIMIT_MILLISECONDS: Final = 20.0
 SMALL, LARGE, FULL = 10_000, 1_000_000, 10_000_000

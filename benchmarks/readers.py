@@ -26,8 +26,8 @@ import asyncpg
 import httpx
 import psutil
 
-from benchmarks.support.deployment import Deployment, deployment
 from benchmarks.support.readers import open_sleepers, read, write, write_log
+from benchmarks.support.service import Deployment, deployment
 
 LIMIT_MILLISECONDS: Final = 250
 _AGENT: Final = {"instructions": "Work."}

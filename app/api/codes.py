@@ -33,7 +33,7 @@ _OF_TEAMS: Final = (
 OF_DEFINITIONS: Final = (*_OF_TEAMS, "empty_grant", "unknown_name")
 OF_NEW_RUNS: Final = (*_OF_TEAMS, "queue_full", "unknown_agent", "unknown_model", "unknown_tool", "user_mismatch")
 
-_MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
         "invalid_cursor": (400, "the cursor is of another list or filter"),
         "invalid_idempotency_key": (400, "`Idempotency-Key` is not 1 to 255 visible ASCII characters"),
@@ -49,7 +49,6 @@ _MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "self_approval": (403, "who asked for the run does not decide about its calls"),
         "user_mismatch": (403, "`user` is another person than the token is about"),
         "not_found": (404, "there is none, or it is another tenant's"),
-        "session_not_found": (404, "there is no such session"),
         "not_acceptable": (406, "this is a stream only, and `Accept` does not name it"),
         "agent_retired": (409, "the agent takes no new runs"),
         "approval_already_decided": (409, "somebody else has decided, or otherwise"),
@@ -110,9 +109,9 @@ _MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
 
 def status_of(code: str) -> int:
     """The one status under which a code is answered."""
-    return _MEANINGS[code][0]
+    return MEANINGS[code][0]
 
 
 def tell(codes: Sequence[str]) -> str:
     """A line of Markdown for each code."""
-    return "\n".join(f"- `{code}`: {_MEANINGS[code][1]}" for code in codes)
+    return "\n".join(f"- `{code}`: {MEANINGS[code][1]}" for code in codes)

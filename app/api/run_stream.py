@@ -12,7 +12,8 @@ from app.auth import Scope
 from app.ids import RunId
 from app.service import runs
 from app.service.follow import Frame, check_position, follow
-from app.service.follow_tree import check_tree_position, follow_tree
+from app.service.follow_tree import follow_tree
+from app.service.tree import open_walk
 
 KNOWN: Final = ("after", "include", TICKET)
 
@@ -35,8 +36,9 @@ async def open_run_stream(connection: HTTPConnection, deps: ApiDeps, caller: Cal
         place = tree_position(connection, query)
         async with deps.store.begin(caller.tenant_id) as tx:
             run = await runs.get(tx, run_id)
-            has_more = await check_tree_position(tx, run, place)
-        frames = follow_tree(deps.reading, caller.tenant_id, run, after=place, still_allowed=still_allowed)
+            walk = await open_walk(tx, run, place)
+        has_more = not walk.has_ended
+        frames = follow_tree(deps.reading, caller.tenant_id, walk, still_allowed)
     else:
         after = event_position(connection, query)
         async with deps.store.begin(caller.tenant_id) as tx:

@@ -26,7 +26,7 @@ from app.ports.desk import ApprovalChange
 from app.ports.feed import AnswerDelta, AnswerSnapshot
 from app.ports.records import StoredEventRow
 from app.ports.tenant_events import PlacedEvent
-from app.service.approval_stream import seal_place
+from app.service.approval_stream import ApprovalFrame, seal_place
 from app.service.cursors import Cursors
 from app.service.drain import Drain
 from app.service.follow import Farewell, Frame, KeepAlive, TreeText
@@ -139,9 +139,7 @@ def to_sse(written: WrittenFrames, run_id: RunId, frame: Frame) -> Written:
             assert_never(frame)
 
 
-def change_to_sse(
-    cursors: Cursors, tenant_id: TenantId, frame: ApprovalChange | KeepAlive | Farewell
-) -> ServerSentEvent:
+def change_to_sse(cursors: Cursors, tenant_id: TenantId, frame: ApprovalFrame) -> ServerSentEvent:
     """An approval as it became by a change; the event's name is its status."""
     if not isinstance(frame, ApprovalChange):
         return comment(frame)

@@ -6,12 +6,11 @@ A position is the path of numbers from the root's event down: ``(7, 3)`` is even
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.errors import MalformedRequest
 from app.ids import RunId, is_id
 from app.ports.records import RunRecord, StoredEventRow
-from app.ports.store import TenantTx
 
 Position = tuple[int, ...]
 
@@ -27,6 +26,16 @@ class TreeEvent:
     run_id: RunId
     position: Position
     event: StoredEventRow
+
+
+class Logs(Protocol):
+    """Where a walk reads: a tenant's transaction has it all."""
+
+    async def events_after(self, run_id: RunId, seq: int, *, limit: int) -> Sequence[StoredEventRow]:
+        """Stored events with a higher number, in order; fewer than ``limit`` only where there are no more."""
+        ...
+
+    async def get_run(self, run_id: RunId) -> RunRecord | None: ...
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,34 +56,38 @@ class Walk:
         self.has_ended = False
 
     @property
+    def root(self) -> RunId:
+        return self._levels[0].run_id
+
+    @property
     def reads(self) -> RunId:
         """The run whose log comes next."""
         return self._levels[-1].run_id
 
-    async def go_to(self, tx: TenantTx, position: Position) -> None:
+    async def go_to(self, logs: Logs, position: Position) -> None:
         """Goes on behind that event. Raises MalformedRequest (``unknown_event_id``) where there never was one."""
         for depth, seq in enumerate(position, start=1):
             if len(self._levels) != depth:
                 # The event before has opened nothing.
                 raise unknown_position()
             level = self._levels[-1]
-            found = await tx.events_after(level.run_id, seq - 1, limit=1) if seq > 0 else ()
+            found = await logs.events_after(level.run_id, seq - 1, limit=1) if seq > 0 else ()
             if not found or found[0].seq != seq:
                 raise unknown_position()
             self._pass(level, found[0])
 
-    async def read(self, tx: TenantTx, *, limit: int) -> list[TreeEvent]:
+    async def read(self, logs: Logs, *, limit: int) -> list[TreeEvent]:
         """The next events, up to ``limit``. Fewer: there are no more for now, or the root's last one is among them."""
         events: list[TreeEvent] = []
         while len(events) < limit and not self.has_ended:
             level = self._levels[-1]
-            for event in await tx.events_after(level.run_id, level.after, limit=limit - len(events)):
+            for event in await logs.events_after(level.run_id, level.after, limit=limit - len(events)):
                 events.append(TreeEvent(run_id=level.run_id, position=self._position(event.seq), event=event))
                 self._pass(level, event)
                 if self._levels[-1] is not level:
                     break
             else:
-                if len(events) < limit and not await self._leave(tx):
+                if len(events) < limit and not await self._leave(logs):
                     break
         return events
 
@@ -95,26 +108,28 @@ class Walk:
         else:
             self._levels.pop()
 
-    async def _leave(self, tx: TenantTx) -> bool:
+    async def _leave(self, logs: Logs) -> bool:
         """What to do at the end of what is stored: False to wait for more. A child that was left behind without an end
         is read once more, since something may have been stored before its caller went on."""
         level = self._levels[-1]
         if len(self._levels) == 1:
             return False
         if level.may_grow:
-            level.may_grow = not await self._is_over(tx, level)
+            level.may_grow = not await self._is_over(logs, level)
             return not level.may_grow
         self._pop()
         return True
 
-    async def _is_over(self, tx: TenantTx, level: _Level) -> bool:
+    async def _is_over(self, logs: Logs, level: _Level) -> bool:
         above = self._levels[-2]
-        for run_id in (above.run_id, self._levels[0].run_id):
-            run = await tx.get_run(run_id)
+        ahead = await logs.events_after(above.run_id, above.after, limit=_READ_AHEAD)
+        if any(_is_outcome(event, level.opened_by) for event in ahead):
+            return True
+        for run_id in dict.fromkeys((above.run_id, self.root)):
+            run = await logs.get_run(run_id)
             if run is None or run.state.is_terminal:
                 return True
-        ahead = await tx.events_after(above.run_id, above.after, limit=_READ_AHEAD)
-        return any(_is_outcome(event, level.opened_by) for event in ahead)
+        return False
 
 
 def read_opening(event: StoredEventRow) -> tuple[RunId, str] | None:
@@ -136,10 +151,10 @@ def _is_outcome(event: StoredEventRow, call_id: str) -> bool:
     return payload.get("call_id") == call_id
 
 
-async def open_walk(tx: TenantTx, run: RunRecord, position: Position) -> Walk:
+async def open_walk(logs: Logs, run: RunRecord, position: Position) -> Walk:
     """A walk that goes on behind that position. Raises MalformedRequest (``unknown_event_id``)."""
     walk = Walk(run.run_id)
-    await walk.go_to(tx, position)
+    await walk.go_to(logs, position)
     return walk
 
 

@@ -13,13 +13,21 @@ from pydantic import TypeAdapter
 from app.agents import Agent
 from app.conversation import Message, Usage, UsageSource
 from app.events import RunEvent, RunState, decode_event, encode_event
-from app.ids import AgentName, CallId, RunId, SessionId, TenantId
+from app.ids import CallId, RunId
 from app.policy import BudgetLimits, Outcome, ResolvedBudget, Scope
 from app.ports.records import CancelWish, ChildSpend, NewRun, RunContextInput, RunRecord
 from app.store.tables import runs
 from app.store.types import EscapedText, escape_optional, escape_text, unescape_optional, unescape_text
 
 _MESSAGES: Final = TypeAdapter(tuple[Message, ...])
+# What a run's record has as its row has it.
+_AS_THEY_ARE: Final = (
+    *("run_id", "tenant_id", "agent", "agent_version", "subject", "model", "max_llm_calls", "priority"),
+    *("output_text", "error_code", "error_detail", "prompt_version", "prompt_fingerprint"),
+    *("cost", "model_calls", "tool_calls", "cancel_reason", "cancel_requested_by"),
+    *("last_seq", "recoveries", "iterations", "session_id", "parent_run_id", "root_run_id", "depth"),
+    *("resumes", "first_run_id", "on_ledger_error"),
+)
 _ESCAPED_COLUMNS: Final = tuple(column.name for column in runs.c if isinstance(column.type, EscapedText))
 
 
@@ -179,56 +187,29 @@ def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
         row[name] = unescape_optional(row[name])
     context, deterministic = load_context(row["context"])
     return RunRecord(
-        run_id=RunId(row["run_id"]),
-        tenant_id=TenantId(row["tenant_id"]),
+        **{name: row[name] for name in _AS_THEY_ARE},
         state=RunState(row["state"]),
-        agent=AgentName(row["agent"]),
-        agent_version=row["agent_version"],
         input=load_input(row["input"]),
         context=context,
         deterministic=deterministic,
         user=row["caller"],
-        subject=row["subject"],
-        model=row["model"],
         output_schema=None if row["output_schema"] is None else json.loads(row["output_schema"]),
         deadline_at=to_epoch(row["deadline_at"]),
         budget=load_budget(row["budget"]),
-        max_llm_calls=row["max_llm_calls"],
-        priority=row["priority"],
         metadata=json.loads(row["metadata"]),
-        output_text=row["output_text"],
-        error_code=row["error_code"],
-        error_detail=row["error_detail"],
-        prompt_version=row["prompt_version"],
-        prompt_fingerprint=row["prompt_fingerprint"],
         usage=Usage(
             input_tokens=row["input_tokens"],
             cached_tokens=row["cached_tokens"],
             output_tokens=row["output_tokens"],
             source=UsageSource(row["usage_source"]),
         ),
-        cost=row["cost"],
-        model_calls=row["model_calls"],
-        tool_calls=row["tool_calls"],
         cancel_requested_at=to_epoch(row["cancel_requested_at"]),
-        cancel_reason=row["cancel_reason"],
-        cancel_requested_by=row["cancel_requested_by"],
         created_at=row["created_at"].timestamp(),
         started_at=to_epoch(row["started_at"]),
         ended_at=to_epoch(row["ended_at"]),
-        last_seq=row["last_seq"],
-        recoveries=row["recoveries"],
-        iterations=row["iterations"],
-        session_id=None if row["session_id"] is None else SessionId(row["session_id"]),
-        parent_run_id=None if row["parent_run_id"] is None else RunId(row["parent_run_id"]),
-        root_run_id=None if row["root_run_id"] is None else RunId(row["root_run_id"]),
-        depth=row["depth"],
         path=tuple(row["path"] or (row["agent"],)),
         team=None if row["team"] is None else json.loads(row["team"]),
-        resumes=None if row["resumes"] is None else RunId(row["resumes"]),
-        first_run_id=None if row["first_run_id"] is None else RunId(row["first_run_id"]),
         resolutions=load_resolutions(row["resolutions"]),
-        on_ledger_error=row["on_ledger_error"],
     )
 
 

@@ -25,6 +25,7 @@ from app.store.work import PostgresWorkStore
 from app.tools.outgoing import OutgoingClient
 from tests.api.contract import check_answer
 from tests.api.harness import Scribe, Service, SmallCatalogue, make_keys, serve, with_key
+from tests.api.sockets import serve_sockets
 from tests.conftest import Cluster, DatabaseUrls
 
 POOL_SIZE = 5
@@ -159,3 +160,16 @@ async def live(service: Service) -> AsyncIterator[httpx.AsyncClient]:
 async def _check_unless_stream(response: httpx.Response) -> None:
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         await check_answer(response)
+
+
+@pytest.fixture
+async def address(service: Service) -> AsyncIterator[str]:
+    """Of the service over a server that speaks WebSocket."""
+    async with serve_sockets(service.app) as address:
+        yield address
+
+
+@pytest.fixture
+def key(service: Service) -> str:
+    """What stands in the Authorization of who may do all that a tenant's key may."""
+    return f"Bearer {service.keys.service}"

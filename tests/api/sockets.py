@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from app.wiring.http import HttpServer
 from app.wiring.signals import StopSignals
+from tests.api.harness import Service, with_key
 
 SECONDS = 10
 
@@ -62,3 +63,8 @@ async def read_all(socket: ClientConnection) -> tuple[list[dict[str, Any]], tupl
 async def read_one(socket: ClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(SECONDS):
         return dict(json.loads(await socket.recv()))
+
+
+async def ticket_to(service: Service, path: str, secret: str) -> str:
+    response = await service.client.post("/stream-tickets", json={"resource": path}, headers=with_key(secret))
+    return str(response.json()["ticket"])

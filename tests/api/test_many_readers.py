@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.api import ApiConfig
+from app.events import Warned
 from app.store.database import Database
 from tests.api.conftest import POOL_SIZE
 from tests.api.harness import (
@@ -71,15 +72,20 @@ async def test_open_streams_hold_no_connection_and_leave_room_for_other_requests
 
 @pytest.fixture
 def statements(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was sent by itself, from here on."""
+    """What was sent by itself, and BEGIN for each transaction of a tenant, from here on."""
     sent: list[str] = []
-    fetch = database.fetch
+    fetch, enter = database.fetch, database.enter_tenant
 
     async def listen(statement: str, *arguments: Any) -> Any:
         sent.append(statement)
         return await fetch(statement, *arguments)
 
+    def listen_within(*arguments: Any, **more: Any) -> Any:
+        sent.append("BEGIN")
+        return enter(*arguments, **more)
+
     monkeypatch.setattr(database, "fetch", listen)
+    monkeypatch.setattr(database, "enter_tenant", listen_within)
     return sent
 
 
@@ -89,7 +95,7 @@ def count(statements: list[str], name: str) -> int:
 
 @asynccontextmanager
 async def many_readers(
-    service: Service, live: httpx.AsyncClient, run_id: str, number: int
+    service: Service, live: httpx.AsyncClient, run_id: str, number: int, *, query: str = ""
 ) -> AsyncIterator[list[AsyncIterator[SseFrame]]]:
     """That many streams of one run, all of which have shown its first event."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -97,7 +103,7 @@ async def many_readers(
         many = await stack.enter_async_context(
             httpx.AsyncClient(base_url=live.base_url, headers=with_key(service.keys.service), limits=limits, timeout=30)
         )
-        streams = [many.stream("GET", f"/runs/{run_id}/events", headers=AS_STREAM) for _ in range(number)]
+        streams = [many.stream("GET", f"/runs/{run_id}/events{query}", headers=AS_STREAM) for _ in range(number)]
         readers = [read_frames(await stack.enter_async_context(stream)) for stream in streams]
         await asyncio.gather(*(anext(reader) for reader in readers))
         yield readers
@@ -117,6 +123,28 @@ async def test_an_event_is_read_once_for_all_readers_of_its_run(
         seen = await asyncio.gather(*(read_until(reader, lambda frame: frame.id == "2") for reader in readers))
     assert {frames[-1].raw for frames in seen} == {seen[0][-1].raw}
     assert count(statements, "read_logs") <= 4
+
+
+class TestTrees:
+    @pytest.fixture
+    def config(self) -> ApiConfig:
+        return ApiConfig(ping_seconds=1000.0, poll_seconds=1000.0)
+
+    async def test_an_event_of_a_child_is_read_for_50_readers_about_as_often_as_for_one(
+        self, service: Service, live: httpx.AsyncClient, request: pytest.FixtureRequest
+    ) -> None:
+        run_id = await service.submit()
+        child_id = await service.scribe.open_child(run_id)
+        async with many_readers(service, live, run_id, 50, query="?include=children") as readers:
+            await asyncio.gather(*(read_until(reader, lambda frame: frame.id == "2.1") for reader in readers))
+            statements: list[str] = request.getfixturevalue("statements")
+            await service.scribe.write(child_id, Warned(code="w", detail=""))
+            told = await asyncio.gather(*(read_until(reader, lambda frame: frame.id == "2.2") for reader in readers))
+        assert {frames[-1].raw for frames in told} == {told[0][-1].raw}
+        # For one it is two, and one look; each by itself would make them 100 and 50.
+        assert 1 <= count(statements, "read_logs") <= 10
+        assert 1 <= count(statements, "look_at_run") <= 10
+        assert count(statements, "BEGIN") == 0
 
 
 class TestPings:

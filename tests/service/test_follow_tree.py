@@ -1,24 +1,23 @@
 """Following a run with those below it, on a clock that tests move: whom one listens to, and what is held meanwhile."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pytest
 
-from app.events import AnyEvent, RunState, ToolCalled
+from app.events import AnyEvent, RunState, ToolCalled, Warned
 from app.execution.system import SystemClock
 from app.ids import CallId, RunId, TenantId, WorkerId
 from app.policy import Effect
-from app.ports.records import Claim, RunRecord
-from app.ports.store import TenantStore, TenantTx
+from app.ports.records import Claim, LogPage, RunRecord
+from app.ports.store import TenantStore
 from app.service.drain import Drain
 from app.service.follow import Farewell, Frame, TreeText
 from app.service.follow_tree import follow_tree
 from app.service.reading import Reading
-from app.service.tree import Position, TreeEvent
+from app.service.tree import Position, TreeEvent, open_walk
 from app.store.database import Database
 from app.store.signals import LocalFeed
 from app.store.tenant import PostgresTenantStore
@@ -44,8 +43,11 @@ class Family:
     parent: Claim
     child: Claim
 
-    def follow(self, *, after: Position = ()) -> AsyncGenerator[Frame, None]:
-        return follow_tree(self.reading, self.root.tenant_id, self.root, after=after, still_allowed=self.allow)
+    async def follow(self, *, after: Position = (), reading: Reading | None = None) -> AsyncGenerator[Frame, None]:
+        reading = reading or self.reading
+        async with reading.store.begin(self.root.tenant_id) as tx:
+            walk = await open_walk(tx, self.root, after)
+        return follow_tree(reading, self.root.tenant_id, walk, self.allow)
 
     async def allow(self) -> bool:
         return True
@@ -87,20 +89,22 @@ async def family(empty_database: Database, tenant_id: TenantId) -> Family:
 
 
 class MeddledStore(WrappedStore):
-    """The store, and something that happens right behind the first transaction."""
+    """The store, and something that happens right behind the first reading of that run's log."""
 
-    def __init__(self, store: TenantStore, meddle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: TenantStore, run_id: RunId, meddle: Callable[[], Awaitable[None]]) -> None:
         super().__init__(store)
+        self.run_id = run_id
         self.meddle = meddle
         self.was_used = False
 
-    @contextlib.asynccontextmanager
-    async def begin(self, tenant_id: TenantId, *, actor: str | None = None) -> AsyncIterator[TenantTx]:
-        async with self.store.begin(tenant_id, actor=actor) as tx:
-            yield tx
-        if not self.was_used:
+    async def read_logs(
+        self, tenant_id: TenantId, places: Sequence[tuple[RunId, int]], *, limit: int
+    ) -> Mapping[tuple[RunId, int], LogPage]:
+        pages = await self.store.read_logs(tenant_id, places, limit=limit)
+        if not self.was_used and self.run_id in dict(places):
             self.was_used = True
             await self.meddle()
+        return pages
 
 
 async def take(frames: AsyncGenerator[Frame, None], number: int) -> list[Frame]:
@@ -116,21 +120,29 @@ UP_TO_THE_CHILD = [(1,), (2,), (3,), (3, 1)]
 
 
 async def test_a_log_of_many_pages_is_read_down_into_the_child_without_waiting(family: Family) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         assert positions(await take(frames, 4)) == UP_TO_THE_CHILD
+
+
+async def test_events_that_one_answer_has_no_room_for_are_read_on_without_waiting(family: Family) -> None:
+    large = Warned(code="w", detail="x" * 200_000)
+    await family.store(family.child, large, large, large)
+    frames = await family.follow(after=(3, 1), reading=replace(family.reading, page_size=100))
+    async with aclosing(frames):
+        assert positions(await take(frames, 3)) == [(3, 2), (3, 3), (3, 4)]
 
 
 async def test_the_stream_goes_back_to_the_parent_and_ends_with_it(family: Family) -> None:
     await family.store(family.child, warned(), terminated(), state=RunState.COMPLETED)
     await family.store(family.parent, warned(), terminated(), state=RunState.COMPLETED)
-    async with asyncio.timeout(5), aclosing(family.follow(after=(3, 1))) as frames:
+    async with asyncio.timeout(5), aclosing(await family.follow(after=(3, 1))) as frames:
         assert positions([frame async for frame in frames]) == [(3, 2), (3, 3), (4,), (5,)]
 
 
 async def test_a_call_that_has_no_run_yet_is_waited_for(family: Family) -> None:
     other = RunId(f"run_{'2' * 26}")
     await family.store(family.child, called(other))
-    async with aclosing(family.follow(after=(3, 1))) as frames:
+    async with aclosing(await family.follow(after=(3, 1))) as frames:
         assert positions(await take(frames, 1)) == [(3, 2)]
         waiting = asyncio.ensure_future(anext(frames))
         grandchild = new_run(
@@ -147,7 +159,7 @@ async def test_a_call_that_has_no_run_yet_is_waited_for(family: Family) -> None:
 
 
 async def test_one_run_is_listened_to_at_a_time(family: Family) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         await take(frames, 4)
         waiting = asyncio.ensure_future(anext(frames))
         await asyncio.sleep(0)
@@ -158,21 +170,21 @@ async def test_one_run_is_listened_to_at_a_time(family: Family) -> None:
 
 
 async def test_nothing_falls_between_the_log_of_a_child_and_listening_to_it(family: Family) -> None:
-    store = MeddledStore(family.reading.store, lambda: family.write(family.child, warned()))
-    reading = replace(family.reading, store=store, page_size=100)
-    frames = follow_tree(reading, family.root.tenant_id, family.root, after=(), still_allowed=family.allow)
+    child = family.child
+    store = MeddledStore(family.reading.store, child.run_id, lambda: family.write(child, warned()))
+    frames = await family.follow(reading=replace(family.reading, store=store, page_size=100))
     async with aclosing(frames):
         assert positions(await take(frames, 5)) == [*UP_TO_THE_CHILD, (3, 2)]
 
 
 async def test_nothing_is_held_before_the_first_frame_is_asked_for(family: Family) -> None:
-    frames = family.follow()
+    frames = await family.follow()
     assert family.feed.readers == 0
     await frames.aclose()
 
 
 async def test_everything_is_let_go_when_the_reader_leaves_within_a_child(family: Family) -> None:
-    frames = family.follow()
+    frames = await family.follow()
     await take(frames, 4)
     assert family.feed.readers == 1
     await frames.aclose()
@@ -180,7 +192,7 @@ async def test_everything_is_let_go_when_the_reader_leaves_within_a_child(family
 
 
 async def test_text_says_whose_it_is(family: Family) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         await take(frames, 4)
         waiting = asyncio.ensure_future(anext(frames))
         await asyncio.sleep(0.05)
@@ -192,7 +204,7 @@ async def test_text_says_whose_it_is(family: Family) -> None:
 
 
 async def test_what_was_heard_of_a_child_is_not_taken_for_its_parents(family: Family) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         await take(frames, 4)
         waiting = asyncio.ensure_future(anext(frames))
         await asyncio.sleep(0.05)
@@ -210,7 +222,7 @@ async def test_what_was_heard_of_a_child_is_not_taken_for_its_parents(family: Fa
 
 
 async def test_a_child_that_was_left_without_an_end_is_left_at_the_next_look(family: Family) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         await take(frames, 4)
         waiting = asyncio.ensure_future(anext(frames))
         await asyncio.sleep(0.05)
@@ -224,7 +236,7 @@ async def test_a_child_that_was_left_without_an_end_is_left_at_the_next_look(fam
 async def test_a_reader_of_a_tree_that_was_erased_is_told_at_the_next_ping(
     family: Family, empty_urls: DatabaseUrls
 ) -> None:
-    async with aclosing(family.follow()) as frames:
+    async with aclosing(await family.follow()) as frames:
         await take(frames, 4)
         await query(empty_urls.superuser_url, "DELETE FROM events")
         await query(empty_urls.superuser_url, "DELETE FROM runs")

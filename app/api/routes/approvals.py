@@ -9,14 +9,14 @@ from starlette.responses import JSONResponse, Response
 
 from app.api import codes, documents
 from app.api.bodies import parse, read_body
-from app.api.deps import TICKET, ApprovalsDecider, ApprovalsFollower, ApprovalsReader, Deps, keeps_scope
-from app.api.negotiation import bad_parameter, limit_of, one_value, read_query, wants_event_stream
+from app.api.deps import ApprovalsDecider, ApprovalsFollower, ApprovalsReader, Deps, keeps_scope
+from app.api.negotiation import bad_parameter, limit_of, one_value, read_query
 from app.api.schemas import story
 from app.api.schemas.approvals import ApprovalPage, ApprovalView, DecideApproval, view_approval
 from app.api.schemas.common import page
 from app.api.sse import FrameStream, change_to_sse
+from app.api.tenant_streams import describe_stream, read_wish
 from app.auth import Scope
-from app.errors import NotAcceptable
 from app.ids import ApprovalId, RunId
 from app.ports.desk import Approval, ApprovalFilter, ApprovalStatus
 from app.service import approvals
@@ -32,11 +32,9 @@ _STATUS: Final = documents.query(
     type="array",
     items={"type": "string", "enum": [status.value for status in ApprovalStatus]},
 )
-_STREAM_EXAMPLE: Final = (
-    "retry: 3000\nid: Zm9v…\n\n"
+_FRAME: Final = (
     "id: YmFy…\nevent: pending\n"
     'data: {"id":"apr_…","run_id":"run_…","tool":"book_stay","…":"…","at":"2026-01-31T12:00:01.250Z"}\n\n'
-    ": ping\n\n"
 )
 
 
@@ -89,33 +87,11 @@ async def list_approvals(request: Request, deps: Deps, caller: ApprovalsReader) 
     "in the order of the commits; `event` is the status, `data` the approval as it became by it, with the instant as "
     "`at`. Begins with what comes from now on; the first frame says with its `id` where that is. Coming back with "
     "`Last-Event-ID` misses nothing; an id is good for any filter, and for this tenant only.",
-    responses=documents.answers(
-        {
-            200: documents.answer(
-                "The stream",
-                content={"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
-            )
-        },
-        406,
-        "two_credentials",
-        "unknown_event_id",
-    ),
-    openapi_extra={
-        "parameters": [
-            documents.LAST_CHANGE_ID,
-            documents.query("after", "Only changes after this one: the `id` of a frame", example=story.PLACE),
-            _STATUS,
-        ]
-    },
+    **describe_stream(_FRAME, "changes", _STATUS),
 )
 async def follow_tenants_approvals(request: Request, deps: Deps, caller: ApprovalsFollower) -> Response:
-    if not wants_event_stream(request.headers):
-        raise NotAcceptable("this is a stream only; name it: Accept: text/event-stream")
-    deps.drain.refuse_new()
-    query = read_query(request, known=("after", "status", TICKET))
+    query, text = read_wish(request, deps, known=("status",))
     statuses = _statuses(query)
-    # The header wins: an EventSource that reconnects keeps its URL.
-    text = request.headers.get("last-event-id") or one_value(query, "after")
     after = await find_place(deps.store, deps.cursors, caller.tenant_id, text)
     frames = follow_approvals(
         deps.reading,

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from app.agents.definition import AGENT_NAME_PATTERN
 from app.api import documents
-from app.api.deps import TICKET, Deps, RunsFollower, keeps_scope
-from app.api.negotiation import bad_parameter, one_value, read_query, wants_event_stream
+from app.api.deps import Deps, RunsFollower, keeps_scope
+from app.api.negotiation import bad_parameter
 from app.api.schemas import story
 from app.api.sse import FrameStream, tenant_event_to_sse
+from app.api.tenant_streams import describe_stream, read_wish
 from app.auth import Scope
-from app.errors import NotAcceptable
 from app.events import EVENT_KINDS
 from app.ports.tenant_events import EventsWanted
 from app.service.tenant_stream import find_event_place, follow_tenant, seal_event_place
@@ -23,11 +23,9 @@ from app.service.tenant_stream import find_event_place, follow_tenant, seal_even
 router: Final = APIRouter(tags=["streams"])
 
 _AGENT: Final = re.compile(AGENT_NAME_PATTERN)
-_EXAMPLE: Final = (
-    "retry: 3000\nid: Zm9v…\n\n"
+_FRAME: Final = (
     "id: YmFy…\nevent: run_queued\n"
     'data: {"seq":1,"run_id":"run_…","kind":"run_queued","at":"2026-01-31T12:00:00.000Z","…":"…"}\n\n'
-    ": ping\n\n"
 )
 
 
@@ -41,46 +39,28 @@ _EXAMPLE: Final = (
     "as it is generated is left out. Begins with what comes from now on; the first frame says with its `id` where that "
     "is. Coming back with `Last-Event-ID` misses nothing; an id is good for any filter, and for this tenant only. What "
     "was erased meanwhile is not told.",
-    responses=documents.answers(
-        {
-            200: documents.answer(
-                "The stream", content={"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}}
-            )
-        },
-        406,
-        "two_credentials",
-        "unknown_event_id",
+    **describe_stream(
+        _FRAME,
+        "events",
+        documents.query(
+            "agent",
+            "The name of the run's agent. May be repeated: any of them",
+            example=[story.AGENT],
+            type="array",
+            items={"type": "string", "pattern": AGENT_NAME_PATTERN},
+        ),
+        documents.query(
+            "kind",
+            "May be repeated: any of them",
+            example=["tool_call", "terminated"],
+            type="array",
+            items={"type": "string", "enum": sorted(EVENT_KINDS)},
+        ),
     ),
-    openapi_extra={
-        "parameters": [
-            documents.LAST_CHANGE_ID,
-            documents.query("after", "Only events after this one: the `id` of a frame", example=story.PLACE),
-            documents.query(
-                "agent",
-                "The name of the run's agent. May be repeated: any of them",
-                example=[story.AGENT],
-                type="array",
-                items={"type": "string", "pattern": AGENT_NAME_PATTERN},
-            ),
-            documents.query(
-                "kind",
-                "May be repeated: any of them",
-                example=["tool_call", "terminated"],
-                type="array",
-                items={"type": "string", "enum": sorted(EVENT_KINDS)},
-            ),
-        ]
-    },
 )
 async def follow_tenants_events(request: Request, deps: Deps, caller: RunsFollower) -> Response:
-    if not wants_event_stream(request.headers):
-        raise NotAcceptable("this is a stream only; name it: Accept: text/event-stream")
-    deps.drain.refuse_new()
-    query = read_query(request, known=("after", "agent", "kind", TICKET))
+    query, text = read_wish(request, deps, known=("agent", "kind"))
     wanted = _wanted(query)
-    # The header wins: an EventSource that reconnects keeps its URL.
-    after = one_value(query, "after")
-    text = request.headers.get("last-event-id") or after
     place = await find_event_place(deps.store, deps.cursors, caller.tenant_id, text)
     frames = follow_tenant(
         deps.reading,

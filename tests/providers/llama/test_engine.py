@@ -1,63 +1,21 @@
 """The engine by itself: real weights, a context of its own for each test, and no event loop."""
 
-import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from app.conversation import StopReason
 from app.errors import ProviderError
 from app.ids import TenantId
-from app.providers.llama.building import EngineOptions, build_engine
 from app.providers.llama.cache import Decoded, Piece
 from app.providers.llama.context import LlamaContext, Sampling
-from app.providers.llama.engine import Engine
 from app.providers.llama.generation import Emission, Generation, Outcome
 from app.providers.llama.library import Library
-from app.providers.llama.limits import available_processors
 from app.providers.llama.weights import Weights
-
-TENANT = TenantId("one")
-PATIENCE_SECONDS = 60
-COUNTING = "<|im_start|>user\nCount from one to one hundred in words.<|im_end|>\n<|im_start|>assistant\n"
-
-MakeEngine = Callable[..., Engine]
-
-
-class Asked:
-    """A request and what came of it."""
-
-    def __init__(self, prompt: Sequence[int], *, limit: int = 4, tenant: TenantId = TENANT) -> None:
-        self.arrivals: queue.Queue[Emission] = queue.Queue()
-        self.generation = Generation(
-            tenant_id=tenant, prompt=tuple(prompt), max_output_tokens=limit, emit=self.arrivals.put
-        )
-
-    def next(self) -> Emission:
-        return self.arrivals.get(timeout=PATIENCE_SECONDS)
-
-    def take(self, count: int) -> list[Emission]:
-        return [self.next() for _ in range(count)]
-
-    def answer(self) -> tuple[str, Outcome]:
-        texts: list[str] = []
-        while isinstance(emission := self.next(), str):
-            texts.append(emission)
-        assert isinstance(emission, Outcome)
-        return "".join(texts), emission
-
-
-def submit(engine: Engine, *requests: Asked) -> None:
-    for asked in requests:
-        engine.submit(asked.generation)
-
-
-def cancel(engine: Engine, *requests: Asked) -> None:
-    for asked in requests:
-        engine.cancel(asked.generation)
+from tests.providers.llama.engines import PATIENCE_SECONDS, TENANT, Asked, MakeEngine, cancel, submit
 
 
 class TellingContext(LlamaContext):
@@ -75,34 +33,6 @@ class TellingContext(LlamaContext):
 class FailingContext(LlamaContext):
     def decode(self, pieces: Sequence[Piece]) -> Decoded:
         raise RuntimeError("llama_decode failed with -3")
-
-
-@pytest.fixture
-def make_engine(library: Library, weights: Weights) -> Iterator[MakeEngine]:
-    made: list[Engine] = []
-
-    def make(*, kind: type[LlamaContext] = LlamaContext, own_weights: Weights | None = None, **given: Any) -> Engine:
-        window = given.pop("window", 256)
-        known = {
-            "window_tokens": window,
-            "cells": max(window, 512),
-            "slots": 4,
-            "threads": available_processors(),
-            "store_bytes": 2**26,
-            "end_tokens": weights.end_tokens,
-        }
-        options = EngineOptions(**{**known, **given})
-        made.append(build_engine(library, own_weights or weights, options, kind=kind))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.stop()
-
-
-@pytest.fixture
-def prompt(weights: Weights) -> list[int]:
-    return weights.tokenize_template(COUNTING)
 
 
 def test_a_request_is_answered_with_text_and_one_outcome(make_engine: MakeEngine, prompt: list[int]) -> None:
@@ -169,45 +99,6 @@ def test_a_cancel_in_the_middle_of_a_prompt_aborts_its_evaluation_and_leaves_the
 
     assert TellingContext.ends[:2] == [Decoded.ABORTED, Decoded.DONE]
     assert texts[0] == texts[1]
-
-
-def test_equal_leading_tokens_of_a_tenant_are_not_evaluated_again(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
-    engine.start()
-    first, again = Asked(prompt), Asked(prompt)
-    submit(engine, first)
-
-    assert first.answer()[1].usage.cached_tokens == 0
-    submit(engine, again)
-    assert again.answer()[1].usage.cached_tokens == len(prompt) - 1
-    assert engine.counters().prompt_tokens_evaluated == len(prompt) + 1
-    assert engine.counters().prompt_tokens_cached == len(prompt) - 1
-
-
-def test_what_differs_early_is_evaluated_from_there(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
-    engine.start()
-    first, other, alone = Asked(prompt), Asked([*prompt[:5], 100, *prompt]), Asked([*prompt[:5], 100, *prompt])
-    submit(engine, first)
-    first.answer()
-    submit(engine, other)
-    text, outcome = other.answer()
-    fresh = make_engine()
-    fresh.start()
-    fresh.submit(alone.generation)
-
-    assert outcome.usage.cached_tokens == 5
-    assert alone.answer()[0] == text
-
-
-def test_nothing_of_one_tenant_is_used_for_another(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
-    engine.start()
-    mine, theirs = Asked(prompt), Asked(prompt, tenant=TenantId("two"))
-    submit(engine, mine, theirs)
-
-    assert mine.answer()[1].usage.cached_tokens == 0
-    assert theirs.answer()[1].usage.cached_tokens == 0
 
 
 def test_the_end_of_the_window_ends_an_answer(make_engine: MakeEngine, prompt: list[int]) -> None:
@@ -338,73 +229,3 @@ def test_a_listener_that_is_gone_ends_its_request_and_not_the_engine(
 
     assert after.answer()[1].usage.output_tokens == 4
     assert engine.counters().output_tokens == 1 + 4
-
-
-def test_requests_at_once_evaluate_what_they_share_once(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine(cells=1024)
-    shared = prompt * 8
-    asked = [Asked([*shared, *prompt[:number]], limit=3) for number in range(5, 9)]
-    submit(engine, *asked)
-    engine.start()
-    answers = [each.answer() for each in asked]
-    evaluated = engine.counters().prompt_tokens_evaluated
-    alone = make_engine()
-    alone.start()
-    again = [Asked([*shared, *prompt[:number]], limit=3) for number in range(5, 9)]
-    submit(alone, *again)
-
-    assert evaluated == len(shared) + 5 + 1 + 2 + 3
-    assert sorted(len(outcome.tokens) for _, outcome in answers) == [3] * 4
-    assert [each.answer()[0] for each in again] == [text for text, _ in answers]
-
-
-def test_a_deterministic_request_gives_equal_tokens_whatever_runs_beside_it(
-    make_engine: MakeEngine, prompt: list[int]
-) -> None:
-    engine = make_engine(deterministic_tokens=256)
-    engine.start()
-    strict = [Asked(prompt * 9, limit=12) for _ in range(4)]
-    others = [Asked([*prompt[:number], *prompt * 3], limit=20) for number in range(1, 9)]
-    for each in strict:
-        each.generation.deterministic = True
-    submit(engine, strict[0])
-    answers = [strict[0].answer()]
-    submit(engine, *others[:4], strict[1], *others[4:], strict[2])
-    answers += [strict[1].answer(), strict[2].answer()]
-    [other.answer() for other in others]
-    submit(engine, strict[3])
-    answers.append(strict[3].answer())
-
-    assert len({outcome.tokens for _, outcome in answers}) == 1
-    assert [outcome.usage.cached_tokens for _, outcome in answers] == [0, 128, 128, 128]
-
-
-def test_what_a_text_brings_back_and_what_it_leaves_is_counted(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
-    engine.start()
-    first, again = Asked(prompt, limit=2), Asked(prompt, limit=2)
-    submit(engine, first)
-    first.answer()
-    submit(engine, again)
-    again.answer()
-    engine.stop()
-    counters = engine.counters()
-
-    assert counters.prompt_tokens_restored == counters.prompt_tokens_cached == len(prompt) - 1
-    assert counters.used_cells == 0
-    # 22.5 KiB a token: two times three heads of 64 numbers of two bytes in each of 30 layers.
-    assert counters.stored_bytes == pytest.approx((len(prompt) + 1) * 23_040, rel=0.01)
-
-
-def test_an_engine_that_has_ended_still_forgets_what_it_stored(make_engine: MakeEngine, prompt: list[int]) -> None:
-    engine = make_engine()
-    engine.start()
-    asked = Asked(prompt)
-    submit(engine, asked)
-    asked.answer()
-    engine.stop()
-    before = engine.counters().stored_bytes
-    engine.erase(str(TENANT))
-
-    assert before > 0
-    assert engine.counters().stored_bytes == 0

@@ -1,7 +1,6 @@
 """The provider on the real default model."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +12,8 @@ from pydantic import SecretStr
 from app.conversation import Message, StopReason
 from app.errors import ConfigurationError, ContextOverflowError, ProviderError
 from app.ids import TenantId
-from app.ports.model import ModelProvider, ModelResponse, TextDelta
+from app.ports.model import ModelResponse, TextDelta
 from app.providers import LlamaConfig, LlamaProvider
-from app.providers.llama.context import LlamaContext
 from app.providers.llama.weights import Weights
 from tests.providers.conftest import SMALL_WINDOW
 from tests.providers.support import ADD, ask, assistant, collect, result, system, user
@@ -338,76 +336,3 @@ async def test_the_model_has_two_names(llama: LlamaProvider, model_path: Path) -
 async def test_an_unknown_model_is_refused_with_the_known_names(llama: LlamaProvider) -> None:
     with pytest.raises(ConfigurationError, match="llama:default"):
         await llama.complete(ask(*SHORT, model="other"))
-
-
-def test_a_loaded_model_is_ready_and_openmp_does_not_spin(llama: LlamaProvider) -> None:
-    assert llama.readiness() is None
-    assert os.environ["GOMP_SPINCOUNT"] == "2000"
-
-
-async def test_a_provider_that_was_not_started_loads_with_its_first_request(model_path: Path) -> None:
-    provider: ModelProvider = LlamaProvider(LlamaConfig(model_path=model_path, context_tokens=64))
-    before = provider.readiness()
-    response = await provider.complete(ask(*SHORT, max_output_tokens=1))
-    after = provider.readiness()
-    await provider.close()
-
-    assert (before, after, provider.readiness()) == ("model_loading", None, "model_closed")
-    assert response.usage.output_tokens == 1
-
-
-async def test_close_is_idempotent_and_later_requests_are_refused() -> None:
-    provider = LlamaProvider(LlamaConfig(context_tokens=64))
-    await provider.start()
-    await provider.close()
-    await provider.close()
-
-    with pytest.raises(ProviderError) as caught:
-        await provider.complete(ask(*SHORT))
-    assert caught.value.code == "model_closed"
-
-
-async def test_close_interrupts_the_answer_that_is_running() -> None:
-    provider = LlamaProvider(LlamaConfig(context_tokens=1024))
-    stream = provider.stream(ask(*LONG, max_output_tokens=900))
-    await anext(stream)
-    await provider.close()
-
-    with pytest.raises(ProviderError) as caught:
-        [item async for item in stream]
-    assert caught.value.code == "model_closed"
-
-
-async def test_a_caller_that_gives_up_while_the_model_loads_leaves_it_loading() -> None:
-    provider = LlamaProvider(LlamaConfig(context_tokens=64))
-    impatient = asyncio.ensure_future(provider.start())
-    await asyncio.wait([impatient], timeout=0)
-    impatient.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await impatient
-    await provider.start()
-
-    assert provider.readiness() is None
-    await provider.close()
-
-
-async def test_a_failing_engine_shows_in_readiness_and_in_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bool:
-        raise RuntimeError("llama_decode failed with -3")
-
-    provider = LlamaProvider(LlamaConfig(context_tokens=64))
-    await provider.start()
-    monkeypatch.setattr(LlamaContext, "decode", fail)
-    outcomes = await asyncio.gather(*(provider.complete(ask(*SHORT)) for _ in range(3)), return_exceptions=True)
-
-    assert [getattr(outcome, "code", None) for outcome in outcomes] == ["engine_failed"] * 3
-    assert provider.readiness() == "model_failed"
-    await provider.close()
-
-
-async def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    provider = LlamaProvider(LlamaConfig(context_tokens=64))
-    await provider.complete(ask(*SHORT, max_output_tokens=1))
-    await provider.close()
-
-    assert capfd.readouterr() == ("", "")
