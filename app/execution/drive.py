@@ -94,6 +94,7 @@ async def _drive(context: DriveContext, opening: tuple[AnyEvent, ...], drain: Ca
     outcomes = opening
     while True:
         planned = plan(context.cast.spec, context.journal.state, outcomes, _situation(context))
+        context.journal.expect(planned)
         context = context.turned_to(planned.state)
         context.purse.settle(planned.state)
         if drain.is_cancelled and not isinstance(planned.command, Terminate):

@@ -15,7 +15,7 @@ from app.execution.runtime import Runtime
 from app.execution.summary import summarize
 from app.policy import Spend
 from app.ports.records import LoadedRun, RunUpdate
-from app.run import Phase, fold, fold_all
+from app.run import Phase, Plan, State, fold, fold_all
 from app.run.reopen import fold_chain
 
 
@@ -29,6 +29,11 @@ class Journal:
         self._in_session = loaded.record.session_id is not None
         self.input = loaded.record.input
         self.state = fold_chain(loaded.before, loaded.events)
+        self._expected: Plan | None = None
+
+    def expect(self, planned: Plan) -> None:
+        """What was just planned from this state: where the next append begins with it, that is folded already."""
+        self._expected = planned
 
     async def append(
         self,
@@ -42,10 +47,8 @@ class Journal:
         they announce, CeilingReached and LedgerUnavailable, and nothing is stored either."""
         if not bodies:
             return ()
-        projected = self.state
         now = self._runtime.clock.now()
-        for body in bodies:
-            projected = fold(projected, body, at=max(now, projected.last_at))
+        projected = self._fold_ahead(bodies, now)
         self._purse.settle(projected)
         given = self.input if rewritten_input is None else rewritten_input
         update = summarize(projected, bodies, in_session=self._in_session, given=given, now=now)
@@ -76,6 +79,16 @@ class Journal:
             # The next run of the session may begin.
             self._runtime.feed.announce_queued()
         return stored
+
+    def _fold_ahead(self, bodies: tuple[AnyEvent, ...], now: float) -> State:
+        """The state when these will be stored."""
+        planned, self._expected = self._expected, None
+        state, left = self.state, bodies
+        if planned is not None and bodies[: len(planned.events)] == planned.events:
+            state, left = planned.state, bodies[len(planned.events) :]
+        for body in left:
+            state = fold(state, body, at=max(now, state.last_at))
+        return state
 
     async def _store(self, bodies: tuple[AnyEvent, ...], update: RunUpdate) -> tuple[RunEvent, ...]:
         """Goes on trying while the lease surely holds: a database that blinks must not cost a tool's result."""

@@ -1,7 +1,6 @@
 """How calls of a turn move: what is asked about them, and with which arguments they go out."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from app.conversation import ToolCall
@@ -58,7 +57,7 @@ def _edit(state: State, call_id: CallId, arguments: dict[str, Any]) -> State:
         is_it = progress.call.call_id == call_id
         if not is_it:
             return progress
-        return replace(progress, signature=signature_of(progress.call), is_unchecked=True)
+        return evolve(progress, signature=signature_of(progress.call), is_unchecked=True)
 
     return evolve(edited, calls=tuple(map(count_anew, edited.calls)))
 
@@ -68,7 +67,7 @@ def clear(state: State, body: TurnCleared) -> State:
     cleared = _with_arguments(state, {call.call_id: call.arguments for call in body.calls})
     named = {call.call_id for call in body.calls}
     calls = (
-        replace(progress, is_unchecked=progress.is_unchecked and progress.call.call_id not in named)
+        evolve(progress, is_unchecked=progress.is_unchecked and progress.call.call_id not in named)
         for progress in cleared.calls
     )
     return evolve(cleared, turn_cleared=True, calls=tuple(calls))
@@ -85,17 +84,14 @@ def _with_arguments(state: State, arguments: Mapping[CallId, dict[str, Any]]) ->
     said = state.turns[place]
     said = said.model_copy(update={"tool_calls": tuple(map(changed, said.tool_calls))})
     rest = tuple(state.turns[place + 1 :])
-    calls = tuple(replace(progress, call=changed(progress.call)) for progress in state.calls)
+    calls = tuple(evolve(progress, call=changed(progress.call)) for progress in state.calls)
     return evolve(state, calls=calls, turns=state.turns.with_end(place, said, *rest))
 
 
 def update_call(state: State, body: AnyEvent, **changes: Any) -> State:
     """One call of the newest turn moves on. A call that is not in it, or that has its outcome, moves nowhere."""
     call_id: CallId | None = getattr(body, "call_id", None)
-    if call_id not in {progress.call.call_id for progress in state.open_calls}:
+    if not any(progress.call.call_id == call_id and progress.is_open for progress in state.calls):
         raise IllegalEvent(state.phase, f"{label_of(body)} of {call_id}, which is not open")
-
-    def update(progress: CallProgress) -> CallProgress:
-        return progress if progress.call.call_id != call_id else replace(progress, **changes)
-
-    return evolve(state, calls=tuple(update(progress) for progress in state.calls))
+    calls = (evolve(progress, **changes) if progress.call.call_id == call_id else progress for progress in state.calls)
+    return evolve(state, calls=tuple(calls))
