@@ -303,9 +303,6 @@ async def test_a_claim_does_not_walk_along_the_runs_of_a_paused_agent(
 ) -> None:
     await operator.add_pause(pause_of(PauseKind.AGENT, "clerk", mine), actor=ACTOR)
     connection = await asyncpg.connect(empty_urls.superuser_url)
-    if connection.get_server_version().major < 18:
-        await connection.close()
-        pytest.skip("Postgres 15 was seen to walk along them: a known gap")
     await connection.execute(MANY_OF_ONE_AGENT, mine)
     await submit(empty_database, new_run(mine, agent=SELLER))
     await connection.execute("VACUUM (ANALYZE) runs")
