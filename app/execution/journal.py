@@ -5,10 +5,11 @@ fence).
 """
 
 from dataclasses import replace
+from typing import Final
 
 from app.conversation import Message
 from app.errors import CeilingReached, LeaseLost, LedgerUnavailable, StoreUnavailable
-from app.events import AnyEvent, ApprovalDenied, ApprovalGranted, ApprovalRequired, RunEvent
+from app.events import AnyEvent, RunEvent
 from app.execution.lease import Lease
 from app.execution.purse import Purse
 from app.execution.runtime import Runtime
@@ -17,6 +18,8 @@ from app.policy import Spend
 from app.ports.records import LoadedRun, RunUpdate
 from app.run import Phase, Plan, State, fold, fold_all
 from app.run.reopen import fold_chain
+
+_ABOUT_APPROVALS: Final = frozenset({"approval_required", "approval_granted", "approval_denied"})
 
 
 class Journal:
@@ -70,7 +73,7 @@ class Journal:
         announce = self._runtime.feed.announce_ended if is_settled else self._runtime.feed.announce_stored
         announce(self._lease.run_id)
         self._runtime.feed.announce_events(self._lease.tenant_id)
-        if any(isinstance(body, ApprovalRequired | ApprovalGranted | ApprovalDenied) for body in bodies):
+        if not _ABOUT_APPROVALS.isdisjoint(body.kind for body in bodies):
             self._runtime.feed.announce_approvals(self._lease.tenant_id)
         if self.state.phase is Phase.HELD:
             # It is queued already where everything that it waits for has come meanwhile.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from app.conversation import NOT_MADE, Message, Role, settle_dangling_calls
-from app.events import AnyEvent, ApprovalDenied, ApprovalRequired, RunState, StateDelta
+from app.events import AnyEvent, ApprovalDenied, ApprovalRequired, RunState
 from app.ids import AgentName
 from app.ports.desk import ApprovalStatus, ClosedApproval, NewApproval
 from app.ports.records import RunUpdate
@@ -43,8 +43,8 @@ def summarize(
         # Whoever takes the run up again gives this one to the run's own agent.
         model=state.model if state.stack[-1:] == state.path[-1:] else None,
         state_delta=_changes(bodies),
-        asked=tuple(_ask(body, now) for body in bodies if isinstance(body, ApprovalRequired)),
-        closed=tuple(_close(body) for body in bodies if isinstance(body, ApprovalDenied)),
+        asked=tuple(_ask(body, now) for body in bodies if body.kind == "approval_required"),
+        closed=tuple(_close(body) for body in bodies if body.kind == "approval_denied"),
         session_items=leave_in_history(state, given) if has_ended else None,
         last_agent=state.stack[-1] if has_ended and state.stack else None,
     )
@@ -78,7 +78,7 @@ def _close(body: ApprovalDenied) -> ClosedApproval:
 def _changes(bodies: Sequence[AnyEvent]) -> dict[str, Any] | None:
     changes: dict[str, Any] = {}
     for body in bodies:
-        if isinstance(body, StateDelta):
+        if body.kind == "state_delta":
             changes.update(body.actions.state_delta or {})
     return changes or None
 

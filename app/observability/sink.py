@@ -7,25 +7,7 @@ from typing import Any, Final
 
 from app.conversation import Usage
 from app.events import (
-    AgentTransfer,
-    ApprovalDenied,
-    ApprovalGranted,
-    ApprovalRequired,
-    AttemptFailed,
-    BudgetRefused,
-    CallbackOverride,
-    ModelFellBack,
-    ModelResponded,
-    RepairRequested,
     RunEvent,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-    Terminated,
-    ToolFailed,
-    ToolIndeterminate,
-    ToolRefused,
-    ToolResult,
 )
 from app.ids import RunId, TenantId
 from app.observability.logs import StepLog, describe_exception, get_logger
@@ -165,53 +147,56 @@ class ObservingSink:
     def _step_seconds(self, event: RunEvent) -> float | None:
         """Seconds since the step before, None where another process may have written it."""
         before = self._last_step_at.pop(event.run_id, None)
-        begins = isinstance(event.body, RunStarted | RunResumed)
-        if not isinstance(event.body, Terminated | RunSuspended) and (begins or before is not None):
+        begins = event.kind in {"run_started", "run_resumed"}
+        if event.kind not in {"terminated", "run_suspended"} and (begins or before is not None):
             self._last_step_at[event.run_id] = event.at
             if len(self._last_step_at) > _MAX_REMEMBERED:
                 self._last_step_at.popitem(last=False)
         return None if before is None or begins else round(event.at - before, 6)
 
     def _count(self, event: RunEvent) -> None:
-        metrics = self._metrics
-        match event.body:
-            case RunStarted() | RunResumed(reason="resumed"):
+        metrics, body = self._metrics, event.body
+        # By the kind, which costs a fraction of asking for each class in turn.
+        match body.kind:
+            case "run_started":
                 metrics.run_started(queue_wait_seconds=_seconds_since_accepted(event))
-            case Terminated(state=state, code=code):
-                metrics.run_ended(state, code, duration_seconds=_seconds_since_accepted(event))
-            case ModelResponded(callback=callback) if callback is not None:
+            case "run_resumed" if body.reason == "resumed":
+                metrics.run_started(queue_wait_seconds=_seconds_since_accepted(event))
+            case "terminated":
+                metrics.run_ended(body.state, body.code, duration_seconds=_seconds_since_accepted(event))
+            case "model_response" if body.callback is not None:
                 pass  # No model was asked; the override itself is counted.
-            case CallbackOverride(point=point):
-                metrics.callback_overrode(point)
-            case AgentTransfer():
+            case "callback_override":
+                metrics.callback_overrode(body.point)
+            case "agent_transfer":
                 metrics.agent_transferred()
-            case ModelResponded() as body:
+            case "model_response":
                 metrics.model_answered(first_token_seconds=body.queue_seconds + body.first_token_seconds)
                 metrics.tokens_used(body.usage)
                 metrics.cost_arose(body.cost)
-            case AttemptFailed(subject="model", usage=usage, cost=cost):
+            case "attempt_failed" if body.subject == "model":
                 metrics.model_failed()
-                metrics.tokens_used(usage or Usage())
-                metrics.cost_arose(cost)
-            case BudgetRefused(dimension=dimension):
-                metrics.budget_refused(dimension)
-            case ModelFellBack():
+                metrics.tokens_used(body.usage or Usage())
+                metrics.cost_arose(body.cost)
+            case "budget_refused":
+                metrics.budget_refused(body.dimension)
+            case "model_fell_back":
                 metrics.model_fell_back()
-            case RepairRequested():
+            case "repair_requested":
                 metrics.repair_requested()
-            case ApprovalRequired():
+            case "approval_required":
                 metrics.approval_required()
-            case ApprovalGranted():
+            case "approval_granted":
                 metrics.approval_settled("granted")
-            case ApprovalDenied(cause=cause):
-                metrics.approval_settled(cause)
-            case ToolResult():
+            case "approval_denied":
+                metrics.approval_settled(body.cause)
+            case "tool_result":
                 metrics.tool_ended("succeeded")
-            case ToolFailed():
+            case "tool_error":
                 metrics.tool_ended("failed")
-            case ToolRefused():
+            case "tool_refused":
                 metrics.tool_ended("refused")
-            case ToolIndeterminate():
+            case "tool_indeterminate":
                 metrics.tool_ended("indeterminate")
             case _:
                 pass  # A step that is only logged.

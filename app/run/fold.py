@@ -2,41 +2,26 @@
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.conversation import NOT_MADE, OUTCOME_UNKNOWN, Message, Role, ToolCall, Usage, UsageSource
 from app.conversation.answers import unwrap_fence
 from app.events import (
     AgentTransfer,
     AnyEvent,
-    ApprovalDenied,
-    ApprovalGranted,
-    ApprovalRequired,
     AttemptFailed,
     CallbackOverride,
-    HistoryTrimmed,
     ModelCall,
-    ModelFellBack,
     ModelResponded,
-    ModelRouted,
-    OutputUnwrapped,
-    OutputValidated,
-    PromptAssembled,
     RepairRequested,
     RunEvent,
-    RunQueued,
     RunResumed,
-    RunStarted,
-    RunSuspended,
-    StateDelta,
     SummarySkipped,
-    Terminated,
     ToolCalled,
     ToolFailed,
     ToolIndeterminate,
     ToolRefused,
     ToolResult,
-    TurnCleared,
 )
 from app.policy import Effect, call_signature
 from app.policy.prices import EXACT
@@ -51,6 +36,10 @@ else:
     from app.run.state import evolve
 
 
+# Matches go by the kind: whether an event is of a class costs five times as much, of each class that is asked about.
+_BEGIN_CLAIMS: Final = ("run_started", "run_resumed")
+
+
 def fold_all(state: State, events: Iterable[RunEvent]) -> State:
     """Folds events in their order."""
     for event in events:
@@ -63,7 +52,7 @@ def fold(state: State, body: AnyEvent, *, at: float) -> State:
     phase = next_phase(state.phase, body)
     moved = _apply(state, body, at)
     # Only a claim's own time counts: between two claims a run waits, for a worker or for a person.
-    begins_claim = isinstance(body, RunStarted | RunResumed)
+    begins_claim = body.kind in _BEGIN_CLAIMS
     elapsed = 0.0 if begins_claim or moved.fence == 0 else max(0.0, at - state.last_at)
     cause = moved.cause
     if phase is Phase.STOPPING and cause is None:
@@ -79,29 +68,29 @@ def fold(state: State, body: AnyEvent, *, at: float) -> State:
 
 
 def _apply(state: State, body: AnyEvent, at: float) -> State:
-    match body:
-        case ModelCall():
+    match body.kind:
+        case "model_call":
             return _begin_model_call(state, body)
-        case ModelResponded():
+        case "model_response":
             return _take_response(state, body)
-        case ToolCalled():
+        case "tool_call":
             return _dispatch(state, body)
-        case ToolResult():
+        case "tool_result":
             return _take_result(state, body)
-        case ToolFailed():
+        case "tool_error":
             settled = _settle(state, body, body.content)
             return evolve(settled, is_flagged=True) if body.signals else settled
-        case ToolRefused():
+        case "tool_refused":
             return _settle(state, body, NOT_MADE if body.content is None else body.content)
-        case ToolIndeterminate():
+        case "tool_indeterminate":
             return _settle(state, body, OUTCOME_UNKNOWN if body.content is None else body.content)
-        case AttemptFailed():
+        case "attempt_failed":
             return _fail_attempt(state, body, at)
-        case TurnCleared():
+        case "turn_cleared":
             return clear(state, body)
-        case ApprovalRequired() | ApprovalGranted() | ApprovalDenied():
+        case "approval_required" | "approval_granted" | "approval_denied":
             return move_approval(state, body, at)
-        case RepairRequested():
+        case "repair_requested":
             return _begin_repair(state, body)
         case _:
             return _apply_to_run(state, body)
@@ -109,41 +98,41 @@ def _apply(state: State, body: AnyEvent, at: float) -> State:
 
 def _apply_to_run(state: State, body: AnyEvent) -> State:
     """Events about the run as a whole."""
-    match body:
-        case RunQueued():
+    match body.kind:
+        case "run_queued":
             return evolve(state, depth=body.depth, path=body.path, stack=(body.agent,))
-        case RunSuspended():
+        case "run_suspended":
             return evolve(state, waiting_for=body.approval_ids)
-        case RunStarted():
+        case "run_started":
             return evolve(state, fence=body.fence, stack=(body.starts_with,) if body.starts_with else state.stack)
-        case RunResumed():
+        case "run_resumed":
             return _resume(state, body)
-        case HistoryTrimmed():
+        case "history_trimmed":
             return evolve(state, turns_dropped=state.turns_dropped + body.turns_dropped)
-        case ModelRouted():
+        case "model_routed":
             return evolve(state, routed_to=body.model)
-        case ModelFellBack():
+        case "model_fell_back":
             # The next model has attempts of its own.
             return evolve(state, routed_to=body.to_model, failures=0)
-        case PromptAssembled():
+        case "prompt_assembled":
             return evolve(
                 state, prompt_version=body.version, fingerprint=body.fingerprint, is_entered=True, is_passed_over=False
             )
-        case CallbackOverride() if label_of(body) == "callback_override:instead":
+        case "callback_override" if label_of(body) == "callback_override:instead":
             return _stand_in(state, body)
-        case CallbackOverride() if body.point == "after_agent":
+        case "callback_override" if body.point == "after_agent":
             return evolve(state, has_left=True)
-        case AgentTransfer():
+        case "agent_transfer":
             return _hand_over(state, body)
-        case SummarySkipped():
+        case "summary_skipped":
             return _skip_summary(state, body)
-        case OutputUnwrapped():
+        case "output_unwrapped":
             return evolve(state, answer=unwrap_fence(state.answer or ""))
-        case OutputValidated():
+        case "output_validated":
             return evolve(state, is_validated=True)
-        case StateDelta():
+        case "state_delta":
             return evolve(state, shared={**state.shared, **(body.actions.state_delta or {})})
-        case Terminated():
+        case "terminated":
             return evolve(state, end=body)
         case _:
             return state

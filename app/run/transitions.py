@@ -10,14 +10,7 @@ from typing import Final
 from app.conversation import StopReason
 from app.events import (
     AnyEvent,
-    AttemptFailed,
-    CallbackOverride,
     ModelResponded,
-    SchemaViolation,
-    Terminated,
-    ToolFailed,
-    ToolIndeterminate,
-    ToolRefused,
 )
 from app.run.state import Phase
 
@@ -177,18 +170,18 @@ TABLE: Final[Mapping[Phase, Mapping[str, Phase]]] = {
 
 def label_of(body: AnyEvent) -> str:
     """The row that an event is looked up under."""
-    match body:
-        case AttemptFailed():
+    match body.kind:
+        case "attempt_failed":
             return "attempt_failed:final" if body.delay_seconds is None else "attempt_failed:retry"
-        case ModelResponded():
+        case "model_response":
             return f"model_response:{_response_variant(body)}"
-        case ToolRefused() | ToolIndeterminate():
+        case "tool_refused" | "tool_indeterminate":
             return f"{body.kind}:{'fatal' if body.content is None else 'told'}"
-        case ToolFailed() | SchemaViolation():
+        case "tool_error" | "schema_violation":
             return f"{body.kind}:{'fatal' if body.fatal else 'told'}"
-        case CallbackOverride():
+        case "callback_override":
             return "callback_override:instead" if body.point in _STANDS_IN else "callback_override:after"
-        case Terminated():
+        case "terminated":
             return "terminated:completed" if body.code is None else "terminated:failed"
         case _:
             return body.kind
