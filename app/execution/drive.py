@@ -63,7 +63,9 @@ async def drive(
     written), Drained when the process goes away (the run stands in its log, and should be released). Whatever else goes
     wrong in a run becomes its state. ``asyncio.CancelledError`` propagates.
     """
-    loaded = await hold(runtime, lease, partial(runtime.store.load, lease.claim))
+    loaded = runtime.store.brought(lease.claim)
+    if loaded is None:
+        loaded = await hold(runtime, lease, partial(runtime.store.load, lease.claim))
     lease.take_wish(loaded.cancel)
     context = open_drive(runtime, lease, loaded, drain, start, _drive_below)
     opening = first_words(context, loaded, start.notes)

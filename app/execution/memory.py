@@ -198,6 +198,9 @@ class MemoryWorkStore:
         row.fence, row.holder, row.lease_until = claim.fence, claim.worker_id, math.inf
         row.record = replace(row.record, state=RunState.RUNNING)
 
+    def brought(self, claim: Claim) -> LoadedRun | None:
+        return None
+
     async def load(self, claim: Claim) -> LoadedRun:
         row = self._held(claim)
         new = row.new

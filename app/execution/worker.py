@@ -44,6 +44,7 @@ class Worker:
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         self._ending_asked = asyncio.Event()
+        self._cancels_heard = 0
 
     @property
     def active(self) -> int:
@@ -82,9 +83,13 @@ class Worker:
         """Claims as many runs as there are slots, then waits for a slot or for work."""
         self._freed.clear()
         free = max(0, self._config.slots - len(self._tasks))
+        heard = self._cancels_heard
         claims = await self._claim(free) if free else ()
         for claim in claims:
             self._start(claim)
+        if claims and self._cancels_heard > heard:
+            # It may have been about one of these, and later than what the claim has seen.
+            await self._renew()
         if len(claims) == free and free:
             return
         work = asyncio.create_task(self._runtime.feed.wait_for_work(self._config.poll_seconds))
@@ -180,7 +185,9 @@ class Worker:
         while True:
             await self._runtime.feed.wait_for_cancel(self._config.poll_seconds)
             held = {lease.run_id for root in self._leases.values() for lease in root.tree()}
-            if not held.isdisjoint(self._runtime.feed.cancels_heard()):
+            cancelled = self._runtime.feed.cancels_heard()
+            self._cancels_heard += len(cancelled)
+            if not held.isdisjoint(cancelled):
                 await self._renew()
             self._ending_asked.set()
 

@@ -74,6 +74,11 @@ class WorkStore(ArtifactStore, Protocol):
         """
         ...
 
+    def brought(self, claim: Claim) -> LoadedRun | None:
+        """What ``load`` would have answered when the run was claimed, where the claim brought it along. It is told
+        once; None after that, and where nothing came along. What happened since is not in it."""
+        ...
+
     async def load(self, claim: Claim) -> LoadedRun:
         """The run, its agent's version and its whole log. Raises LeaseLost when the claim no longer holds."""
         ...

@@ -4,7 +4,9 @@ Promises kept here: 1. ids are unique to a claim: two callers never get the same
 compared in the statement that stores. 10. No transaction outlives a call.
 """
 
+import contextlib
 import hashlib
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -41,20 +43,32 @@ from app.store.rows import (
 from app.store.tenancy import load_rules
 from app.store.types import escape_text, unescape_optional
 
-_CLAIM: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_runs($1, $2, $3, $4)"
-_CLAIM_ENDING: Final = "SELECT run_id, tenant_id, fence, recoveries FROM claim_ending_runs($1, $2, $3, $4)"
 _ADOPT: Final = (
     "SELECT * FROM adopt_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
     " $21, $22, $23, $24, $25)"
 )
-_LOAD: Final = (
-    "SELECT (l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
+_CLAIMS: Final = (
+    "SELECT c.run_id AS claimed, c.tenant_id AS claimed_of, c.fence AS claimed_under, c.recoveries AS claimed_after"
+)
+_LOADED: Final = (
+    "(l.run).*, l.definition, l.seqs, l.kinds, l.instants, l.payloads, l.team_names, l.team_definitions,"
     " l.history, l.last_agent, l.state_keys, l.state_values, l.children, l.before_runs, l.before_seqs, l.before_kinds,"
+    " l.before_instants, l.before_payloads,"
     # load_run enters the tenant, and its row comes before this is asked.
-    " l.before_instants, l.before_payloads, tenant_rules(c.tenant) AS terms, c.place"
-    " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[])"
-    " WITH ORDINALITY AS c (tenant, run, fence, root, place)"
-    " CROSS JOIN LATERAL load_run(c.tenant, c.run, c.fence, c.root) AS l"
+    " tenant_rules(c.tenant_id) AS terms"
+)
+_CLAIM: Final = f"{_CLAIMS} FROM claim_runs($1, $2, $3, $4) AS c"
+_CLAIM_ENDING: Final = f"{_CLAIMS} FROM claim_ending_runs($1, $2, $3, $4) AS c"
+_CLAIM_AND_LOAD: Final = (
+    f"{_CLAIMS}, {_LOADED} FROM claim_runs($1, $2, $3, $4) AS c"  # noqa: S608 - a constant
+    # A run that was claimed before may have a long log, and others wait for the locks of a claim.
+    " LEFT JOIN LATERAL (SELECT l.* FROM (SELECT WHERE c.fence = 1) AS fresh"
+    " CROSS JOIN LATERAL load_run(c.tenant_id, c.run_id, c.fence, NULL) AS l) AS l ON true"
+)
+_LOAD: Final = (
+    f"SELECT c.place, {_LOADED} FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[])"  # noqa: S608 - a constant
+    " WITH ORDINALITY AS c (tenant_id, run, fence, root, place)"
+    " CROSS JOIN LATERAL load_run(c.tenant_id, c.run, c.fence, c.root) AS l"
 )
 _ROOM: Final = "SELECT dimension, room, unheld FROM ledger_room($1, $2, $3)"
 _HELLO: Final = "SELECT hello_worker($1, $2) AS is_to_drain"
@@ -63,6 +77,8 @@ _FIND_APPROVAL: Final = "SELECT (f.approval).*, f.lapsed FROM find_approval($1, 
 _RENEW: Final = "SELECT run_id, cancelled, reason, requested_by, extended, paused FROM renew_claims($1, $2, $3, $4)"
 _RELEASE: Final = "SELECT release_claim($1, $2, $3)"
 _SAVE_ARTIFACT: Final = "SELECT version FROM save_artifact($1, $2, $3, $4, $5, $6, $7, $8)"
+# Of as many runs as a worker may drive at once: what nobody asks for is forgotten by this.
+_MOST_KEPT: Final = 1000
 _REQUEUE: Final = "SELECT requeue_expired_runs() AS count"
 
 
@@ -74,11 +90,25 @@ class PostgresWorkStore:
         self._clock = clock
         self._appends = Appends(database)
         self._loads: Group[Claim, asyncpg.Record | None] = Group(self._load_one, self._load_all)
+        # Runs as they came with their claims, until they are asked for.
+        self._claimed: OrderedDict[tuple[RunId, int], asyncpg.Record] = OrderedDict()
+        # Not right after that has failed: a run that can't be read, or not in time, keeps no other from being claimed.
+        self._brings_runs = True
 
     async def claim(
         self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
     ) -> Sequence[Claim]:
-        return await self._take(_CLAIM, worker_id, limit, lease_seconds, None if has is None else _names(has))
+        """A run that nobody had before comes with its claim, and need not be asked for."""
+        asked = (worker_id, limit, lease_seconds, None if has is None else _names(has))
+        if self._brings_runs:
+            self._brings_runs = False
+            with contextlib.suppress(asyncpg.PostgresError):
+                claims = await self._take(_CLAIM_AND_LOAD, *asked)
+                self._brings_runs = True
+                return claims
+        claims = await self._take(_CLAIM, *asked)
+        self._brings_runs = True
+        return claims
 
     async def hello(self, worker_id: WorkerId, has: frozenset[str]) -> bool:
         [row] = await self._database.fetch(_HELLO, worker_id, _names(has))
@@ -95,17 +125,25 @@ class PostgresWorkStore:
     ) -> Sequence[Claim]:
         asked_at = self._clock.monotonic()
         rows = await self._database.fetch(statement, worker_id, limit, lease_seconds, *more)
+        for row in rows:
+            if row.get("run_id") is not None:
+                self._keep(row)
         return [
             Claim(
-                run_id=RunId(row["run_id"]),
-                tenant_id=TenantId(row["tenant_id"]),
+                run_id=RunId(row["claimed"]),
+                tenant_id=TenantId(row["claimed_of"]),
                 worker_id=worker_id,
-                fence=row["fence"],
-                recoveries=row["recoveries"],
+                fence=row["claimed_under"],
+                recoveries=row["claimed_after"],
                 lease_until=asked_at + lease_seconds,
             )
             for row in rows
         ]
+
+    def _keep(self, row: asyncpg.Record) -> None:
+        self._claimed[(RunId(row["claimed"]), row["claimed_under"])] = row
+        if len(self._claimed) > _MOST_KEPT:
+            self._claimed.popitem(last=False)
 
     async def adopt(self, claim: Claim, child: NewRun) -> Adopted:
         check_child(claim, child)
@@ -133,11 +171,18 @@ class PostgresWorkStore:
         adopted = replace(claim, run_id=child.run_id, recoveries=record.recoveries, root_run_id=root)
         return Adopted(claim=adopted, record=record)
 
+    def brought(self, claim: Claim) -> LoadedRun | None:
+        row = self._claimed.pop((claim.run_id, claim.fence), None)
+        return None if row is None else self._to_loaded(claim, row)
+
     async def load(self, claim: Claim) -> LoadedRun:
-        """Runs that are claimed together are loaded together."""
+        """Runs that are asked for together are loaded together."""
         row = await self._loads.ask(claim)
         if row is None:
             raise lost(claim)
+        return self._to_loaded(claim, row)
+
+    def _to_loaded(self, claim: Claim, row: asyncpg.Record) -> LoadedRun:
         record = to_run_record(row)
         self._appends.remember(claim, record)
         stored = zip(row["seqs"], row["kinds"], row["instants"], row["payloads"], strict=True)
@@ -188,6 +233,7 @@ class PostgresWorkStore:
 
     async def release(self, claim: Claim) -> None:
         self._appends.forget(claim)
+        self._claimed.pop((claim.run_id, claim.fence), None)
         await self._database.fetch(_RELEASE, claim.tenant_id, claim.run_id, claim.fence)
 
     async def save_artifact(self, claim: Claim, name: str, data: bytes, content_type: str) -> int:

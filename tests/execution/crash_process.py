@@ -160,6 +160,9 @@ class Process:
             raise StoreUnavailable
         return adopted
 
+    def brought(self, claim: Claim) -> LoadedRun | None:
+        return None
+
     async def load(self, claim: Claim) -> LoadedRun:
         if await self.point() is Blow.AWAY:
             raise StoreUnavailable

@@ -1,15 +1,17 @@
 """A worker keeps the leases of what it drives, and stops at once what it has lost."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from app.events import CancellationRequested, RunState
 from app.ids import RunId, WorkerId
-from app.ports.records import CancelWish
-from tests.execution.fakes import Recorder, Stall, StreamingProvider, call, let_others_run, make_tool
+from app.ports.records import CancelWish, Claim, LoadedRun
+from app.testing import FakeClock
+from tests.execution.fakes import Recorder, Stall, StreamingProvider, call, let_others_run, make_tool, say
 from tests.execution.support import Bench
-from tests.execution.workers import AWAY, at_work, bench_for, until_ended, watched
+from tests.execution.workers import AWAY, WatchedStore, at_work, bench_for, until_ended, watched
 
 WISH = CancelWish(reason="enough", requested_by="ada")
 
@@ -48,6 +50,59 @@ async def test_a_run_that_takes_longer_than_its_lease_stays_with_its_worker() ->
         await beat(bench)
         assert await bench.store.requeue_expired() == 0
         stall.go_on.set()
+        await until_ended(bench, run_id)
+    assert bench.store.record(run_id).state is RunState.COMPLETED
+
+
+class BringingStore(WatchedStore):
+    """Brings runs along as they were when it took them. ``on_taken`` happens before whoever asked is told."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.taken: dict[RunId, LoadedRun] = {}
+        self.on_taken: Callable[[RunId], Awaitable[None]] | None = None
+
+    async def claim(
+        self, worker_id: WorkerId, *, limit: int, lease_seconds: float, has: frozenset[str] | None = None
+    ) -> Sequence[Claim]:
+        claims = await super().claim(worker_id, limit=limit, lease_seconds=lease_seconds, has=has)
+        for claim in claims:
+            self.taken[claim.run_id] = await self.load(claim)
+            if self.on_taken is not None:
+                await self.on_taken(claim.run_id)
+        return claims
+
+    def brought(self, claim: Claim) -> LoadedRun | None:
+        return self.taken.pop(claim.run_id, None)
+
+
+async def test_a_cancel_that_comes_between_a_claim_and_its_answer_is_heard_at_once() -> None:
+    stall = Stall()
+    bench = Bench(StreamingProvider("Hello", stall=stall), clock=FakeClock(auto_advance=False), store=BringingStore)
+    run_id = await bench.submit()
+
+    async def cancel(taken: RunId) -> None:
+        await bench.store.request_cancel(taken, WISH)
+        bench.feed.announce_cancel(taken)
+        await let_others_run()
+
+    assert isinstance(bench.store, BringingStore)
+    bench.store.on_taken = cancel
+    async with at_work(bench):
+        await until_ended(bench, run_id)
+    assert bench.store.record(run_id).state is RunState.CANCELLED
+
+
+async def test_what_was_brought_along_is_not_loaded_again() -> None:
+    bench = Bench([say("Hello.")], clock=FakeClock(auto_advance=False), store=BringingStore)
+    run_id = await bench.submit()
+    assert isinstance(bench.store, BringingStore)
+
+    async def break_loads(_: RunId) -> None:
+        watched(bench).load_fails = AWAY
+
+    bench.store.on_taken = break_loads
+    async with at_work(bench):
         await until_ended(bench, run_id)
     assert bench.store.record(run_id).state is RunState.COMPLETED
 
