@@ -14,8 +14,8 @@ from starlette.requests import HTTPConnection, Request
 from app.api.frames import WrittenFrames
 from app.api.negotiation import one_value, wants_event_stream
 from app.api.request_figures import NobodyListens, RequestListener
-from app.auth import Attempts, Entrance, Principal, Scope, Tickets, Tokens, Uses, hash_secret
-from app.errors import Forbidden, MalformedRequest, NotAcceptable
+from app.auth import REFUSAL, Attempts, Entrance, Principal, Scope, Tickets, Tokens, Uses, hash_secret
+from app.errors import Forbidden, MalformedRequest, NotAcceptable, Unauthenticated
 from app.ids import RunId, TenantId
 from app.policy import arguments_digest
 from app.ports.catalogue import Catalogue
@@ -218,8 +218,12 @@ async def _listens(
     return await admit_follower(request, deps, Scope.RUNS_READ)
 
 
-def _needs(scope: Scope) -> Callable[[Principal], Awaitable[Caller]]:
-    async def admit(principal: Annotated[Principal, Depends(identify)]) -> Caller:
+def _needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    # Not on identify: what depends on it is worked out anew for each request.
+    async def admit(
+        request: Request, deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+    ) -> Caller:
+        principal = await identify(request, deps, credentials)
         return Caller(principal=principal, tenant_id=principal.tenant_for(scope))
 
     return admit
@@ -264,8 +268,10 @@ def keeps_scope(connection: HTTPConnection, deps: ApiDeps, scope: Scope) -> Call
 
 
 async def check_again(request: Request, deps: ApiDeps, scope: Scope) -> None:
-    """To be asked by a handler that has waited. Raises Unauthenticated where the key is not good for it any more."""
-    await deps.entrance.check_again(_authorization(request), scope)
+    """To be asked by a handler that has waited. Raises Unauthenticated where the key is not good for it any more, or
+    was not within the last second."""
+    if not await keeps_scope(request, deps, scope)():
+        raise Unauthenticated(REFUSAL)
 
 
 def _authorization(connection: HTTPConnection) -> str | None:

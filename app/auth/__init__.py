@@ -1,7 +1,7 @@
 """Who is asking, and what they may do."""
 
 from app.auth.attempts import AttemptRules, Attempts
-from app.auth.entrance import Entrance
+from app.auth.entrance import REFUSAL, Entrance
 from app.auth.issuer import IssuerAway, IssuerKeys, IssuerUnavailable
 from app.auth.keys import hash_secret, new_secret
 from app.auth.principal import Principal, Scope
@@ -10,6 +10,7 @@ from app.auth.tokens import TokenRules, Tokens
 from app.auth.uses import Uses, keep_uses
 
 __all__ = [
+    "REFUSAL",
     "TICKET_SECONDS",
     "AttemptRules",
     "Attempts",

@@ -15,7 +15,7 @@ from app.ports.records import KeyRecord, TicketHolder
 from app.ports.store import KeyStore
 
 # One text for every cause: nobody learns whether a key ever existed.
-_REFUSAL: Final = "a valid key is needed: Authorization: Bearer <key>"
+REFUSAL: Final = "a valid key is needed: Authorization: Bearer <key>"
 _TICKET_REFUSAL: Final = "a valid ticket to this stream is needed: POST /stream-tickets"
 
 
@@ -39,7 +39,7 @@ class Entrance:
         """
         text = read_bearer(header)
         if text is None or not (is_secret(text) or (self.tokens is not None and is_token(text))):
-            raise Unauthenticated(_REFUSAL)
+            raise Unauthenticated(REFUSAL)
         async with self.attempts.attempt(address, hash_secret(text), self.clock):
             principal, retry_after_seconds = await self._identify(text)
         _check_rate(retry_after_seconds)
@@ -84,12 +84,6 @@ class Entrance:
             return False
         return True
 
-    async def check_again(self, header: str | None, scope: Scope) -> None:
-        """For a request that had to wait for what it is told. Raises Unauthenticated where it would not be let in by
-        now."""
-        if not await self.still_holds(header, scope):
-            raise Unauthenticated(_REFUSAL)
-
     async def _identify(self, text: str) -> tuple[Principal, float | None]:
         """The principal, and how long it has to wait where its tenant's requests are used up."""
         if self.tokens is not None and not is_secret(text):
@@ -102,7 +96,7 @@ class Entrance:
     def _of_key(self, record: KeyRecord | None) -> Principal:
         expires_at = None if record is None else record.expires_at
         if record is None or record.revoked or (expires_at is not None and expires_at <= self.clock.now()):
-            raise Unauthenticated(_REFUSAL)
+            raise Unauthenticated(REFUSAL)
         scopes = read_scopes(record.scopes)
         is_operators = record.tenant_id is None
         return Principal(
@@ -138,10 +132,10 @@ class Entrance:
         try:
             person = await tokens.read(text)
         except Unauthenticated:
-            raise Unauthenticated(_REFUSAL) from None
+            raise Unauthenticated(REFUSAL) from None
         record = await self.keys.admit_tenant(person.tenant)
         if record is None or record.tenant_id is None:
-            raise Unauthenticated(_REFUSAL)
+            raise Unauthenticated(REFUSAL)
         principal = Principal(
             tenant_id=record.tenant_id,
             key_id=person.key_id,
