@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
+
+# Made once: for each text json.dumps would make another one.
+_to_sorted_json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 
 
 class LoopConfig(BaseModel):
@@ -17,4 +20,4 @@ class LoopConfig(BaseModel):
 
 def call_signature(name: str, arguments: Mapping[str, Any]) -> str:
     """Equal for equal requests: nested keys sorted, 1 and 1.0 apart, texts apart by a single space."""
-    return f"{name} {json.dumps(arguments, sort_keys=True, separators=(',', ':'), ensure_ascii=True)}"
+    return f"{name} {_to_sorted_json(arguments)}"

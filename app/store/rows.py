@@ -3,9 +3,10 @@
 import datetime
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -28,11 +29,13 @@ _AS_THEY_ARE: Final = (
     *("last_seq", "recoveries", "iterations", "session_id", "parent_run_id", "root_run_id", "depth"),
     *("resumes", "first_run_id", "on_ledger_error"),
 )
-_ESCAPED_COLUMNS: Final = tuple(column.name for column in runs.c if isinstance(column.type, EscapedText))
+_read_as_they_are: Final = itemgetter(*_AS_THEY_ARE)
+# But for what their columns escape.
+_ESCAPED: Final = tuple(name for name in _AS_THEY_ARE if isinstance(runs.c[name].type, EscapedText))
 
 
-def dump_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+# Made once: for each text json.dumps would make another one.
+dump_json: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def dump_input(value: str | tuple[Message, ...]) -> str:
@@ -78,9 +81,14 @@ def dump_context(context: RunContextInput, *, deterministic: bool = False) -> st
 
 def load_context(text: str) -> tuple[RunContextInput, bool]:
     """With whether the run was asked to be deterministic."""
+    if text == _NO_CONTEXT:
+        return RunContextInput(), False
     value = json.loads(text)
     context = RunContextInput(pinned=tuple(value["pinned"]), retrieved=tuple(value["retrieved"]))
     return context, value.get("deterministic", False) is True
+
+
+_NO_CONTEXT: Final = dump_context(RunContextInput())
 
 
 def dump_budget(budget: ResolvedBudget) -> str:
@@ -164,7 +172,9 @@ def dump_resolutions(resolutions: Mapping[CallId, Outcome]) -> str | None:
 
 
 def load_resolutions(text: str | None) -> dict[CallId, Outcome]:
-    return {CallId(call_id): Outcome(outcome) for call_id, outcome in json.loads(text or "{}").items()}
+    if text is None:
+        return {}
+    return {CallId(call_id): Outcome(outcome) for call_id, outcome in json.loads(text).items()}
 
 
 def to_instant(at: float) -> datetime.datetime:
@@ -180,19 +190,19 @@ def to_epoch(instant: datetime.datetime | None) -> float | None:
     return None if instant is None else instant.timestamp()
 
 
-def to_run_record(stored: Mapping[str, Any]) -> RunRecord:
+def to_run_record(row: Mapping[str, Any]) -> RunRecord:
     """A row of runs as the driver reads it. Other columns beside the run's don't matter."""
-    row = dict(stored)
-    for name in _ESCAPED_COLUMNS:
-        row[name] = unescape_optional(row[name])
+    told = dict(zip(_AS_THEY_ARE, _read_as_they_are(row), strict=True))
+    for name in _ESCAPED:
+        told[name] = unescape_optional(told[name])
     context, deterministic = load_context(row["context"])
     return RunRecord(
-        **{name: row[name] for name in _AS_THEY_ARE},
+        **told,
         state=RunState(row["state"]),
         input=load_input(row["input"]),
         context=context,
         deterministic=deterministic,
-        user=row["caller"],
+        user=unescape_optional(row["caller"]),
         output_schema=None if row["output_schema"] is None else json.loads(row["output_schema"]),
         deadline_at=to_epoch(row["deadline_at"]),
         budget=load_budget(row["budget"]),

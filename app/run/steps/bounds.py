@@ -27,6 +27,7 @@ class Shared:
     max_llm_calls: int | None = None
 
 
+_DIMENSIONS: Final = tuple(BudgetLimits.model_fields)
 _NOTHING: Final = Spend()
 _FREE: Final = _NOTHING.cost
 
@@ -115,7 +116,7 @@ def refuse_model_call(spec: RunSpec, state: State, shared: Sequence[Shared], now
         "max_model_calls": own.model_calls,
         "max_iterations": own.iterations if begins_iteration(state) else own.iterations - 1,
     }
-    for dimension in BudgetLimits.model_fields:
+    for dimension in _DIMENSIONS:
         if dimension == "max_seconds":
             if (late := refuse_seconds(spec, state, shared, now)) is not None:
                 return late
@@ -250,7 +251,7 @@ def _output_left(spec: RunSpec, state: State, shared: Sequence[Shared]) -> list[
 def overshot(spec: RunSpec, state: State) -> tuple[str, ...]:
     """What the run has used past a ceiling of its own, a line each: what a call takes is known only afterwards."""
     own = spent(state)
-    used = {dimension: own.charged_to(dimension) for dimension in BudgetLimits.model_fields}
+    used = {dimension: own.charged_to(dimension) for dimension in _DIMENSIONS}
     past = (
         (dimension, used[dimension], limit)
         for dimension, limit in spec.limits
