@@ -137,6 +137,8 @@ class EmbeddedPostgres:
             "unix_socket_directories": str(self._socket_folder(account)),
             "unix_socket_permissions": "0700",
             "log_min_messages": "warning",
+            # A new database's plans know nothing of its rows until they are counted: not a minute later.
+            "autovacuum_naptime": "10s",
             **self._settings,
         }
         options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
