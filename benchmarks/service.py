@@ -62,7 +62,15 @@ class Side:
 def _cpu_of_tree(pid: int) -> float:
     """Of a process, those below it, and those that have ended."""
     root = psutil.Process(pid)
-    return sum(root.cpu_times()[:4]) + sum(sum(below.cpu_times()[:2]) for below in root.children(recursive=True))
+    return sum(root.cpu_times()[:4]) + sum(map(_cpu_of, root.children(recursive=True)))
+
+
+def _cpu_of(below: psutil.Process) -> float:
+    """Nothing of one that has ended meanwhile: its parent counts it."""
+    try:
+        return sum(below.cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 async def measure(side: Side, *, clients: int, seconds: float) -> list[float]:
