@@ -35,6 +35,7 @@ OF_NEW_RUNS: Final = (*_OF_TEAMS, "queue_full", "unknown_agent", "unknown_model"
 
 MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
+        "idempotency_key_unsupported": (400, "the route takes no `Idempotency-Key`: a second request is a second one"),
         "invalid_cursor": (400, "the cursor is of another list or filter"),
         "invalid_idempotency_key": (400, "`Idempotency-Key` is not 1 to 255 visible ASCII characters"),
         "invalid_json": (400, "the body is not JSON, or holds what JSON leaves open"),

@@ -66,6 +66,15 @@ def idempotency_key(headers: Headers) -> str | None:
     return keys[0]
 
 
+def refuse_idempotency_key(headers: Headers) -> None:
+    """For a route that does twice what it is asked twice. Raises MalformedRequest (``idempotency_key_unsupported``)."""
+    if "idempotency-key" in headers:
+        raise MalformedRequest(
+            "this route takes no Idempotency-Key: a second request is a second one",
+            code="idempotency_key_unsupported",
+        )
+
+
 def event_position(request: HTTPConnection, query: Mapping[str, list[str]]) -> int:
     """The number after which to read: ``Last-Event-ID``, else ``?after=``, else 0.
 

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from app.api import documents
 from app.api.bodies import parse, read_body
 from app.api.deps import ApiDeps, Deps, OperatorCaller
-from app.api.negotiation import read_query
+from app.api.negotiation import read_query, refuse_idempotency_key
 from app.api.schemas import story
 from app.api.schemas.common import page
 from app.api.schemas.operator_keys import (
@@ -45,11 +45,12 @@ _REVOKED: Final = "At once, in every process; streams that were opened with it e
     summary="Create a key of a tenant",
     description="Its secret is answered here and never again.",
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 404, 413, "tenant_erasing"),
+    responses=documents.answers(_SHOWN_ONCE, 404, 413, "idempotency_key_unsupported", "tenant_erasing"),
     openapi_extra={"requestBody": documents.body(CreateKey, example=_KEY_EXAMPLE)},
 )
 async def create_key(tenant_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:
     read_query(request)
+    refuse_idempotency_key(request.headers)
     wanted = parse(CreateKey, await read_body(request)).to_request()
     created = await operator_keys.create_key(deps.operator, tenant_id, wanted, ids=deps.ids, actor=caller.actor)
     return _answer_created(created)
@@ -73,7 +74,9 @@ async def list_keys(tenant_id: str, request: Request, deps: Deps, _: OperatorCal
     summary="Make a successor of a key",
     description=_ROTATED,
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 404, 413, "key_not_valid", "tenant_erasing"),
+    responses=documents.answers(
+        _SHOWN_ONCE, 404, 413, "idempotency_key_unsupported", "key_not_valid", "tenant_erasing"
+    ),
     openapi_extra={"requestBody": documents.body(RotateKey, example=_ROTATE_EXAMPLE)},
 )
 async def rotate_key(tenant_id: str, key_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -100,11 +103,12 @@ async def revoke_key(tenant_id: str, key_id: str, request: Request, deps: Deps, 
     summary="Create an operator's key",
     description="It belongs to no tenant and reads no run. Its secret is answered here and never again.",
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 413),
+    responses=documents.answers(_SHOWN_ONCE, 413, "idempotency_key_unsupported"),
     openapi_extra={"requestBody": documents.body(CreateOperatorKey, example=_OPERATOR_EXAMPLE)},
 )
 async def create_operator_key(request: Request, deps: Deps, caller: OperatorCaller) -> Response:
     read_query(request)
+    refuse_idempotency_key(request.headers)
     wanted = parse(CreateOperatorKey, await read_body(request)).to_request()
     created = await operator_keys.create_key(deps.operator, None, wanted, ids=deps.ids, actor=caller.actor)
     return _answer_created(created)
@@ -128,7 +132,9 @@ async def list_operator_keys(request: Request, deps: Deps, _: OperatorCaller) ->
     summary="Make a successor of an operator's key",
     description=_ROTATED,
     status_code=201,
-    responses=documents.answers(_SHOWN_ONCE, 404, 413, "key_not_valid", "tenant_erasing"),
+    responses=documents.answers(
+        _SHOWN_ONCE, 404, 413, "idempotency_key_unsupported", "key_not_valid", "tenant_erasing"
+    ),
     openapi_extra={"requestBody": documents.body(RotateKey, example=_ROTATE_EXAMPLE)},
 )
 async def rotate_operator_key(key_id: str, request: Request, deps: Deps, caller: OperatorCaller) -> Response:
@@ -151,6 +157,7 @@ async def revoke_operator_key(key_id: str, request: Request, deps: Deps, caller:
 
 async def _rotate(request: Request, deps: ApiDeps, tenant_id: str | None, key_id: str, *, actor: str) -> Response:
     read_query(request)
+    refuse_idempotency_key(request.headers)
     rotation = parse(RotateKey, await read_body(request)).to_rotation()
     created = await operator_keys.rotate_key(deps.operator, tenant_id, key_id, rotation, ids=deps.ids, actor=actor)
     return _answer_created(created)

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from app.api import codes, documents
 from app.api.bodies import parse, read_body, read_optional_body
 from app.api.deps import Deps, RunsWriter
-from app.api.negotiation import idempotency_key, limit_of, one_value, read_query
+from app.api.negotiation import idempotency_key, limit_of, one_value, read_query, refuse_idempotency_key
 from app.api.schemas.common import page
 from app.api.schemas.webhooks import (
     CreatedWebhookView,
@@ -143,12 +143,17 @@ async def delete_webhook(webhook_id: str, request: Request, deps: Deps, caller: 
     description="`webhook.test`, through the same outbox. What became of it is read among the deliveries.",
     status_code=202,
     responses=documents.answers(
-        {202: documents.answer("The notice, which waits", DeliveryView)}, 404, 413, "webhook_disabled"
+        {202: documents.answer("The notice, which waits", DeliveryView)},
+        404,
+        413,
+        "idempotency_key_unsupported",
+        "webhook_disabled",
     ),
     openapi_extra={"requestBody": documents.body(TestWebhook, required=False, example={})},
 )
 async def test_webhook(webhook_id: str, request: Request, deps: Deps, caller: RunsWriter) -> Response:
     read_query(request)
+    refuse_idempotency_key(request.headers)
     parse(TestWebhook, await read_optional_body(request))
     async with deps.store.begin(caller.tenant_id) as tx:
         delivery = await webhooks.test(tx, webhook_id, ids=deps.ids)
