@@ -91,6 +91,12 @@ async def test_each_filter_of_approvals_is_read_along_its_index(
     assert (index in plan, "Seq Scan on approvals" in plan) == (True, False), plan
 
 
+async def test_questions_that_nobody_has_swept_are_found_by_when_they_expire(lists_urls: DatabaseUrls) -> None:
+    where = ApprovalFilter(statuses=(ApprovalStatus.EXPIRED,))
+    plan = await explain(lists_urls, *approval_list(TENANT, where, limit=1, before=None))
+    assert ("ix_approvals_expiry" in plan, "ix_approvals_pending" in plan) == (True, False), plan
+
+
 async def _all_runs(tx: PostgresTenantTx, where: RunFilter, *, limit: int) -> list[RunRecord]:
     """Page by page."""
     found: list[RunRecord] = []
