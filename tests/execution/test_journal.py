@@ -1,20 +1,23 @@
 """The database blinks in the middle of an append: nothing is lost, nothing is written twice."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
-from app.errors import LeaseLost, StoreUnavailable
+from app.errors import CeilingReached, LeaseLost, LedgerUnavailable, StoreUnavailable
 from app.events import AnyEvent, RunEvent, RunStarted, RunState, Warned
 from app.execution.journal import Journal
 from app.execution.purse import Purse
+from app.policy import BudgetLimits, ResolvedBudget, RunBudget, Spend
 from app.ports.records import Claim, LoadedRun, RunUpdate
-from app.run import IllegalEvent, Phase
+from app.run import AssemblePrompt, IllegalEvent, Phase, Plan, fold
 from app.testing import FakeClock
 from tests.execution.fakes import Recorder, call, make_tool, say
 from tests.execution.support import Bench, RecordingStore
 
-NOTE = Warned(code="note")
+NOTE, OTHER_NOTE = Warned(code="note"), Warned(code="other")
 STARTED = RunStarted(worker_id="worker-1", fence=1)
 
 
@@ -27,11 +30,16 @@ class BlinkingStore(RecordingStore):
         self.breaks_after = 0
         self.breaks_loads = 0
         self.tries = 0
+        self.updates: list[RunUpdate] = []
+        self.refusal: Exception | None = None
 
     async def append_if_owner(
         self, claim: Claim, bodies: Sequence[AnyEvent], update: RunUpdate
     ) -> tuple[RunEvent, ...]:
         self.tries += 1
+        self.updates.append(update)
+        if self.refusal is not None:
+            raise self.refusal
         if self.breaks_before:
             self.breaks_before -= 1
             raise StoreUnavailable
@@ -48,13 +56,26 @@ class BlinkingStore(RecordingStore):
         return await super().load(claim)
 
 
-async def open_journal() -> tuple[Bench, BlinkingStore, Journal]:
+async def open_journal(*budgets: RunBudget) -> tuple[Bench, BlinkingStore, Journal]:
     bench = Bench([say("Hello.")], store=BlinkingStore)
     await bench.submit()
     lease = await bench.claim()
-    journal = Journal(bench.runtime, lease, await bench.store.load(lease.claim), Purse(lease.run_id, ()))
+    journal = Journal(bench.runtime, lease, await bench.store.load(lease.claim), Purse(lease.run_id, budgets))
     assert isinstance(bench.store, BlinkingStore)
     return bench, bench.store, journal
+
+
+def plan_of(journal: Journal, *bodies: AnyEvent) -> Plan:
+    """A plan whose state is told from what its events fold to: it has made 7 model calls."""
+    state = journal.state
+    for body in bodies:
+        state = fold(state, body, at=state.last_at)
+    return Plan(events=bodies, state=replace(state, model_calls=7), command=AssemblePrompt())
+
+
+def told_model_calls(store: BlinkingStore) -> list[int]:
+    """What the row was told with each append."""
+    return [update.model_calls for update in store.updates]
 
 
 async def test_an_append_folds_what_was_stored() -> None:
@@ -130,3 +151,104 @@ async def test_the_end_that_landed_before_the_connection_broke_is_told_to_listen
     with pytest.raises(LeaseLost):
         await bench.drive(await bench.claim())
     assert (bench.story(run_id).record.state, bench.feed.stored_bells) == (RunState.COMPLETED, 2)
+
+
+@pytest.mark.parametrize("more", [(), (NOTE,), (NOTE, OTHER_NOTE)])
+async def test_what_was_planned_is_not_folded_once_more_and_what_follows_it_is(more: tuple[AnyEvent, ...]) -> None:
+    _, store, journal = await open_journal()
+    journal.expect(plan_of(journal, STARTED, NOTE))
+    stored = await journal.append(STARTED, NOTE, *more)
+    assert told_model_calls(store) == [7]
+    assert [event.body for event in stored] == [STARTED, NOTE, *more]
+
+
+async def test_memory_is_the_fold_of_what_was_stored_whatever_was_planned() -> None:
+    _, _, journal = await open_journal()
+    journal.expect(plan_of(journal, STARTED))
+    await journal.append(STARTED)
+    assert (journal.state.model_calls, journal.state.phase, journal.state.seq) == (0, Phase.READY, 2)
+
+
+@pytest.mark.parametrize("bodies", [(STARTED,), (STARTED, OTHER_NOTE), (STARTED, OTHER_NOTE, NOTE)])
+async def test_an_append_that_does_not_begin_with_what_was_planned_is_folded_from_the_log(
+    bodies: tuple[AnyEvent, ...],
+) -> None:
+    _, store, journal = await open_journal()
+    journal.expect(plan_of(journal, STARTED, NOTE))
+    await journal.append(*bodies)
+    assert (told_model_calls(store), journal.state.seq) == ([0], 1 + len(bodies))
+
+
+async def test_a_plan_holds_for_the_next_append_alone() -> None:
+    _, store, journal = await open_journal()
+    await journal.append(STARTED)
+    journal.expect(plan_of(journal, NOTE))
+    await journal.append(NOTE)
+    await journal.append(NOTE)
+    journal.expect(plan_of(journal, NOTE))
+    await journal.append(OTHER_NOTE)
+    await journal.append(NOTE)
+    assert told_model_calls(store) == [0, 7, 0, 0, 0]
+    assert journal.state.seq == 6
+
+
+async def test_a_plan_that_is_made_later_takes_the_place_of_the_one_before() -> None:
+    _, store, journal = await open_journal()
+    journal.expect(plan_of(journal, STARTED, NOTE))
+    journal.expect(plan_of(journal, STARTED))
+    await journal.append(STARTED)
+    assert told_model_calls(store) == [7]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        CeilingReached("output_tokens", window_seconds=60, limit=Decimal(1), used=Decimal(1), requested=Decimal(1)),
+        LedgerUnavailable("away"),
+    ],
+)
+async def test_what_a_refused_append_would_have_spent_is_not_spent(refusal: Exception) -> None:
+    budget = RunBudget(resolved=ResolvedBudget(limits=BudgetLimits(), sources={}), clock=FakeClock())
+    _, store, journal = await open_journal(budget)
+    store.refusal = refusal
+    journal.expect(plan_of(journal, STARTED))
+    with pytest.raises(type(refusal)):
+        await journal.append(STARTED, announces=True)
+    assert (told_model_calls(store), budget.spent.model_calls) == ([7], 0)
+
+
+async def test_what_an_append_spends_is_spent_before_it_is_stored() -> None:
+    budget = RunBudget(resolved=ResolvedBudget(limits=BudgetLimits(), sources={}), clock=FakeClock())
+    _, store, journal = await open_journal(budget)
+    store.refusal = LeaseLost("taken over")
+    journal.expect(plan_of(journal, STARTED))
+    with pytest.raises(LeaseLost):
+        await journal.append(STARTED)
+    assert budget.spent.model_calls == 7
+
+
+@pytest.mark.parametrize("held", [None, Spend(), Spend(output_tokens=3)])
+@pytest.mark.parametrize("announces", [False, True])
+async def test_the_store_is_told_what_stays_reserved_and_whether_a_call_goes_out(
+    held: Spend | None, announces: bool
+) -> None:
+    _, store, journal = await open_journal()
+    await journal.append(STARTED, held=held, announces=announces)
+    assert [(update.held, update.announces) for update in store.updates] == [(held, announces)]
+
+
+async def test_an_input_that_was_rewritten_is_the_runs_from_then_on() -> None:
+    _, store, journal = await open_journal()
+    await journal.append(STARTED)
+    await journal.append(NOTE, rewritten_input="Good evening.")
+    await journal.append(NOTE)
+    assert [update.rewritten_input for update in store.updates] == [None, "Good evening.", None]
+    assert journal.input == "Good evening."
+
+
+async def test_what_follows_a_plan_and_is_not_listed_is_refused_before_anything_is_stored() -> None:
+    _, store, journal = await open_journal()
+    journal.expect(plan_of(journal, STARTED))
+    with pytest.raises(IllegalEvent):
+        await journal.append(STARTED, STARTED)
+    assert (store.tries, journal.state.phase) == (0, Phase.QUEUED)

@@ -3,10 +3,12 @@
 ``late`` stands for the process after the loss: it knows the log as it was before the append that ``store`` made.
 """
 
+import asyncio
+
 import pytest
 
 from app.errors import LeaseLost
-from app.events import RunState
+from app.events import RunEvent, RunState
 from app.execution.system import SystemClock
 from app.ids import TenantId, WorkerId
 from app.ports.records import Claim
@@ -44,6 +46,13 @@ async def seqs(database: Database, claim: Claim) -> list[int]:
         return [row.seq for row in await tx.events_after(claim.run_id, 0, limit=100)]
 
 
+async def append_to_both(store: PostgresWorkStore, *claims: Claim) -> list[tuple[RunEvent, ...]]:
+    """Two events to each log, in one statement."""
+    return await asyncio.gather(
+        *(store.append_if_owner(claim, [warned("a"), warned("b")], update()) for claim in claims)
+    )
+
+
 async def test_the_same_append_sent_again_is_answered_with_what_it_stored(
     empty_database: Database, claim: Claim, store: PostgresWorkStore, late: PostgresWorkStore
 ) -> None:
@@ -60,6 +69,18 @@ async def test_the_log_goes_on_after_a_repeated_append(
     await late.append_if_owner(claim, [warned("a")], update())
     [event] = await late.append_if_owner(claim, [warned("a")], update())
     assert event.seq == 3
+
+
+async def test_appends_of_several_runs_sent_again_are_answered_with_what_each_stored(
+    empty_database: Database, claim: Claim, store: PostgresWorkStore, late: PostgresWorkStore
+) -> None:
+    await submit(empty_database, new_run(TENANT))
+    [other] = await store.claim(WorkerId("w"), limit=1, lease_seconds=60)
+    await asyncio.gather(store.load(other), late.load(other))
+    first = await append_to_both(store, claim, other)
+    again = await append_to_both(late, claim, other)
+    assert again == first
+    assert [await seqs(empty_database, one) for one in (claim, other)] == [[1, 2, 3], [1, 2, 3]]
 
 
 async def test_the_end_sent_again_is_answered_with_what_it_stored(

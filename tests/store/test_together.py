@@ -8,8 +8,10 @@ import pytest
 from app.errors import LeaseLost
 from app.events import RunState
 from app.execution.system import SystemClock, Uuid7Ids
-from app.ids import RunId, SessionId, TenantId, WorkerId
-from app.ports.records import Claim, NewRun
+from app.ids import ApprovalId, RunId, SessionId, TenantId, WorkerId
+from app.policy import Spend
+from app.ports.desk import ApprovalStatus, ClosedApproval
+from app.ports.records import Claim, NewRun, RunUpdate
 from app.ports.sessions import NewSession
 from app.store.database import Database
 from app.store.keys import PostgresKeyStore
@@ -17,11 +19,25 @@ from app.store.operator import PostgresOperatorStore
 from app.store.tenant import PostgresTenantStore
 from app.store.work import PostgresWorkStore
 from tests.conftest import DatabaseUrls
+from tests.store.ageing import locked
 from tests.store.operating import ACTOR, new_key, new_tenant
-from tests.store.support import AGENT, NUL, new_run, query, read, submit, terminated, update, warned
+from tests.store.support import (
+    AGENT,
+    NUL,
+    new_run,
+    query,
+    question,
+    read,
+    submit,
+    terminated,
+    update,
+    wait_for_rows,
+    warned,
+)
 
 OTHER = TenantId("ten_other")
 SESSION = SessionId("ses_" + "0" * 26)
+SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 _TRANSACTIONS = (
     "SELECT count(DISTINCT xmin::text) AS count FROM events WHERE run_id = ANY ($1) AND kind <> 'run_queued'"
 )
@@ -39,6 +55,12 @@ async def claimed(work: PostgresWorkStore, database: Database, runs: Sequence[Ne
     claims = {claim.run_id: claim for claim in await work.claim(WorkerId("w"), limit=100, lease_seconds=30)}
     await asyncio.gather(*(work.load(claim) for claim in claims.values()))
     return [claims[run.run_id] for run in runs]
+
+
+async def append_two(work: PostgresWorkStore, claims: Sequence[Claim]) -> list[list[int]]:
+    """Two events to each log. Their numbers."""
+    told = [work.append_if_owner(claim, [warned("a"), warned("b")], update()) for claim in claims]
+    return [[event.seq for event in events] for events in await asyncio.gather(*told)]
 
 
 async def transactions(urls: DatabaseUrls, runs: Sequence[RunId]) -> int:
@@ -104,6 +126,40 @@ async def test_a_lost_lease_among_others_stores_nothing_and_costs_them_nothing(
     assert (await read(empty_database, tenant_id, two.run_id)).last_seq == 2
 
 
+async def test_each_append_of_several_names_its_own_fence(
+    work: PostgresWorkStore, empty_database: Database, tenant_id: TenantId
+) -> None:
+    stale, other = await claimed(work, empty_database, [new_run(tenant_id), new_run(OTHER)])
+    elsewhere = PostgresWorkStore(empty_database, SystemClock())
+    await elsewhere.release(stale)
+    [held] = await elsewhere.claim(WorkerId("w"), limit=9, lease_seconds=30)
+    await work.load(held)
+    claims = (held, stale, other)
+    told = await asyncio.gather(
+        *(work.append_if_owner(claim, [warned()], update()) for claim in claims), return_exceptions=True
+    )
+    assert [claim.fence for claim in claims] == [2, 1, 1]
+    assert [isinstance(one, LeaseLost) for one in told] == [False, True, False]
+
+
+async def test_whoever_appends_to_several_runs_locks_them_in_one_order(
+    work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls
+) -> None:
+    runs = [
+        new_run(TenantId("ten_b"), run_id=RunId(f"run_{1:026}")),
+        new_run(TenantId("ten_a"), run_id=RunId(f"run_{2:026}")),
+    ]
+    claims = await claimed(work, empty_database, runs)
+    async with locked(empty_urls.superuser_url, "SELECT FROM runs WHERE tenant_id = 'ten_a' FOR UPDATE"):
+        told = [asyncio.create_task(work.append_if_owner(claim, [warned()], update())) for claim in claims]
+        await wait_for_rows(empty_urls.superuser_url, SOMEBODY_WAITS)
+        free = await query(
+            empty_urls.superuser_url, "SELECT tenant_id FROM runs WHERE tenant_id = 'ten_b' FOR UPDATE NOWAIT"
+        )
+    assert [row["tenant_id"] for row in free] == ["ten_b"]
+    assert [event.seq for events in await asyncio.gather(*told) for event in events] == [2, 2]
+
+
 async def test_an_append_that_the_database_refuses_costs_those_beside_it_nothing(
     work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls, tenant_id: TenantId
 ) -> None:
@@ -127,6 +183,99 @@ async def test_a_run_of_a_session_takes_its_locks_in_a_transaction_of_its_own(
     claims = await claimed(work, empty_database, runs)
     await asyncio.gather(*(work.append_if_owner(claim, [terminated()], update(RunState.COMPLETED)) for claim in claims))
     assert await transactions(empty_urls, [claim.run_id for claim in claims]) == 2
+
+
+async def test_a_child_takes_its_roots_locks_in_a_transaction_of_its_own(
+    work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls, tenant_id: TenantId
+) -> None:
+    root, beside = await claimed(work, empty_database, [new_run(tenant_id), new_run(tenant_id)])
+    child = new_run(tenant_id, parent_run_id=root.run_id, root_run_id=root.run_id, depth=1)
+    claim = (await work.adopt(root, child)).claim
+    await work.load(claim)
+    claims = [claim, root, beside]
+    await asyncio.gather(*(work.append_if_owner(one, [warned()], update()) for one in claims))
+    assert await transactions(empty_urls, [one.run_id for one in claims]) == 2
+
+
+async def test_a_run_of_which_nothing_is_remembered_goes_alone_each_time(
+    work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls, tenant_id: TenantId
+) -> None:
+    claims = await claimed(work, empty_database, [new_run(tenant_id), new_run(tenant_id)])
+    unread = PostgresWorkStore(empty_database, SystemClock())
+    await unread.append_if_owner(claims[0], [warned()], update())
+    await unread.append_if_owner(claims[1], [warned()], update())
+    await asyncio.gather(*(unread.append_if_owner(claim, [warned()], update()) for claim in claims))
+    assert await transactions(empty_urls, [claim.run_id for claim in claims]) == 4
+
+
+async def test_appends_go_together_each_time_and_each_log_goes_on(
+    work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls, tenant_id: TenantId
+) -> None:
+    claims = await claimed(work, empty_database, [new_run(tenant_id), new_run(tenant_id)])
+    stored = [await append_two(work, claims) for _ in range(3)]
+    assert stored == [[[2, 3], [2, 3]], [[4, 5], [4, 5]], [[6, 7], [6, 7]]]
+    assert await transactions(empty_urls, [claim.run_id for claim in claims]) == 3
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        update(rewritten_input="anew"),
+        update(RunState.SUSPENDED),
+        update(asked=(question(),)),
+        update(closed=(ClosedApproval(approval_id=ApprovalId("apr_none"), status=ApprovalStatus.CANCELLED),)),
+        update(held=Spend(output_tokens=1), announces=True),
+        update(state_delta={"key": "value"}),
+    ],
+    ids=["input", "suspended", "asks", "closes", "reserves", "state"],
+)
+async def test_what_a_statement_for_several_runs_has_no_place_for_goes_alone(
+    work: PostgresWorkStore,
+    empty_database: Database,
+    empty_urls: DatabaseUrls,
+    tenant_id: TenantId,
+    special: RunUpdate,
+) -> None:
+    claims = await claimed(work, empty_database, [new_run(tenant_id) for _ in range(3)])
+    updates = [special, update(), update()]
+    await asyncio.gather(
+        *(work.append_if_owner(claim, [warned()], one) for claim, one in zip(claims, updates, strict=True))
+    )
+    assert await transactions(empty_urls, [claim.run_id for claim in claims]) == 2
+
+
+async def test_an_input_that_is_rewritten_beside_others_is_kept(
+    work: PostgresWorkStore, empty_database: Database, tenant_id: TenantId
+) -> None:
+    claims = await claimed(work, empty_database, [new_run(tenant_id), new_run(tenant_id)])
+    updates = [update(rewritten_input="one"), update(rewritten_input="two")]
+    await asyncio.gather(
+        *(work.append_if_owner(claim, [warned()], one) for claim, one in zip(claims, updates, strict=True))
+    )
+    assert [(await read(empty_database, tenant_id, claim.run_id)).input for claim in claims] == ["one", "two"]
+
+
+async def test_a_log_that_has_ended_or_was_lost_is_not_remembered(
+    work: PostgresWorkStore, empty_database: Database, empty_urls: DatabaseUrls, tenant_id: TenantId
+) -> None:
+    lost, ended, released = await claimed(work, empty_database, [new_run(tenant_id) for _ in range(3)])
+    remembered = set(work._appends._known)
+    await query(empty_urls.superuser_url, "UPDATE runs SET fence = fence + 1 WHERE run_id = $1", lost.run_id)
+    with pytest.raises(LeaseLost):
+        await work.append_if_owner(lost, [warned()], update())
+    await work.append_if_owner(ended, [terminated()], update(RunState.COMPLETED))
+    await work.release(released)
+    assert remembered == {(claim.run_id, claim.fence) for claim in (lost, ended, released)}
+    assert dict(work._appends._known) == {}
+
+
+async def test_of_too_many_logs_the_oldest_is_forgotten(
+    work: PostgresWorkStore, empty_database: Database, tenant_id: TenantId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.appends._LOGS_REMEMBERED", 2)
+    claims = await claimed(work, empty_database, [new_run(tenant_id) for _ in range(3)])
+    [await work.load(claim) for claim in claims]
+    assert list(work._appends._known) == [(claim.run_id, claim.fence) for claim in claims[1:]]
 
 
 async def test_runs_that_are_put_in_together_are_each_as_if_alone(

@@ -86,6 +86,28 @@ def test_a_slow_machine_still_takes_a_whole_tile_and_short_calls_teach_nothing()
     assert sizes(planner.plan([step(0), prompt(1, 1000)])) == {1: 64}
 
 
+def test_one_call_that_was_quick_changes_little() -> None:
+    planner = StepPlanner(batch_tokens=512, target_seconds=0.25, steps_between_chunks=0)
+    planner.measured(512, 1.0)
+    planner.measured(512, 0.5)
+
+    assert sizes(planner.plan([step(0), prompt(1, 1000)])) == {1: 128}
+
+
+def test_a_call_of_one_tile_teaches_how_fast_prompts_are() -> None:
+    planner = StepPlanner(batch_tokens=512, target_seconds=0.25, steps_between_chunks=0)
+    planner.measured(64, 0.0625)
+
+    assert sizes(planner.plan([step(0), prompt(1, 1000)])) == {1: 256}
+
+
+def test_a_call_that_took_no_time_by_the_clock_teaches_nothing() -> None:
+    planner = StepPlanner(batch_tokens=512, steps_between_chunks=0)
+    planner.measured(512, 0.0)
+
+    assert sizes(planner.plan([step(0), prompt(1, 1000)])) == {1: 64}
+
+
 def test_short_rests_go_together_and_take_turns_with_a_long_prompt() -> None:
     planner = StepPlanner(batch_tokens=512)
     lanes = [prompt(0, 900), prompt(1, 30), prompt(2, 64), prompt(3, 65)]
@@ -98,6 +120,7 @@ def test_short_rests_go_together_and_take_turns_with_a_long_prompt() -> None:
 def test_many_forced_tokens_are_evaluated_like_a_prompt() -> None:
     planner = StepPlanner(batch_tokens=512, steps_between_chunks=0)
 
+    assert sizes(planner.plan([step(0), step(1, 16)])) == {0: 1, 1: 16}
     assert sizes(planner.plan([step(0), step(1, 17)])) == {1: 17}
 
 
@@ -108,9 +131,30 @@ def test_many_short_rests_do_not_wait_for_few_who_generate() -> None:
     assert sizes(StepPlanner(batch_tokens=512).plan(lanes[:3])) == {0: 1, 1: 1}
 
 
+def test_a_rest_of_a_tile_does_not_wait_for_one_who_generates() -> None:
+    assert sizes(StepPlanner(batch_tokens=512).plan([step(0), prompt(1, 64)])) == {1: 64}
+    assert sizes(StepPlanner(batch_tokens=512).plan([step(0), prompt(1, 65)])) == {0: 1}
+
+
 def test_who_is_done_before_a_prompt_could_be_goes_first() -> None:
     assert count_steps(measured(), [step(0, left=20), step(1, left=5), prompt(2, 1024)]) > 20
     assert count_steps(measured(), [step(0, left=60), step(1, left=5), prompt(2, 1024)]) == 3
+    assert count_steps(measured(), [step(0, left=5), step(1, left=60), prompt(2, 1024)]) == 3
+
+
+def test_the_first_long_prompt_is_the_one_that_others_go_before() -> None:
+    assert count_steps(measured(), [step(0, left=20), prompt(1, 1024), prompt(2, 65)]) > 20
+    assert count_steps(measured(), [step(0, left=20), step(1, left=20), prompt(2, 64), prompt(3, 1024)]) > 20
+
+
+def test_one_slow_step_does_not_make_all_the_others_slow() -> None:
+    planner = StepPlanner(batch_tokens=512, steps_between_chunks=0)
+    planner.measured(512, 1.0)
+    planner.measured(0, 0.05)
+    planner.measured(0, 0.15)
+
+    # Two seconds of a prompt; 24 steps are 1.9 seconds, and would be 3.6.
+    assert sizes(planner.plan([step(0, left=24), prompt(1, 1024)])) == {0: 1}
 
 
 def test_a_prompt_lets_others_go_first_for_no_longer_than_its_own_evaluation_takes() -> None:
