@@ -11,6 +11,7 @@ import fcntl
 import gc
 import os
 import secrets
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -112,6 +113,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("keepduplicates") and config.getoption("dist", "no") != "no":
         raise pytest.UsageError("--keep-duplicates needs all tests in one process: JOBS=0")
     config.pluginmanager.register(secrets_watch)
+
+
+def pytest_unconfigure() -> None:
+    """Closes the two files that llama.cpp's binding opens where it is imported, and leaves to the interpreter's end:
+    that warns of them there wherever the warnings of some test are still in force."""
+    binding = sys.modules.get("llama_cpp._utils")
+    if binding is not None:
+        binding.outnull_file.close()
+        binding.errnull_file.close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -237,6 +247,8 @@ class _Cleared:
         """Looks for secrets in it, and deletes every row."""
         self._runner.run(secrets_watch.look_through(self._connection))
         self._runner.run(self._connection.execute(self._clear))
+        # What it has read it would tell the server some seconds later: in the middle of a test that counts.
+        self._runner.run(self._connection.execute("SELECT pg_stat_force_next_flush()"))
 
     def close(self) -> None:
         self._runner.run(self._connection.close())

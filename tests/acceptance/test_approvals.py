@@ -239,11 +239,15 @@ def test_a_run_that_failed_goes_on_in_another_one_under_the_same_keys(fresh: Dep
 
 
 def test_a_decision_wakes_a_worker_at_once(desk: Desk) -> None:
-    run_id = desk.caller.play(*PAYMENT, agent="payer")
-    [approval] = desk.approver.asked(run_id)
-    until(lambda: desk.caller.get(run_id)["state"] == "suspended")
-    desk.approver.decide(approval, "approve")
-    decided = time.monotonic()
-    desk.caller.end_of(run_id)
-    # The slow poll and the sweep take longer than this.
-    assert time.monotonic() - decided < 1.5
+    def decide() -> float:
+        """The seconds from a decision to the end of its run."""
+        run_id = desk.caller.play(*PAYMENT, agent="payer")
+        [approval] = desk.approver.asked(run_id)
+        until(lambda: desk.caller.get(run_id)["state"] == "suspended")
+        desk.approver.decide(approval, "approve")
+        decided = time.monotonic()
+        desk.caller.end_of(run_id)
+        return time.monotonic() - decided
+
+    # The slow poll and the sweep take longer than this each time; a machine that is busy does not.
+    assert min(decide() for _ in range(4)) < 1.5

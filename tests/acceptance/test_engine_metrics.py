@@ -6,6 +6,7 @@ import pytest
 
 from tests.acceptance.deployments import Deployment
 from tests.acceptance.scrapes import Figures, read, scrape
+from tests.acceptance.service import until
 from tests.deploy.conftest import find_tool
 
 
@@ -16,6 +17,8 @@ def scraped(deployment: Deployment) -> str:
     caller.put_agent("greeter", instructions="You are short of words.", budget={"max_output_tokens": 12})
     caller.end_of(caller.submit("greeter", "What is the sun?"))
     caller.end_of(caller.submit("greeter", "What is the sun?"))
+    # A run may have ended before the engine's thread has put its cells away.
+    until(lambda: caller.metric("runwright_engine_cells_used") == 0)
     return scrape(f"{caller.address}/metrics")
 
 

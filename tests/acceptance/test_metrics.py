@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.client import Caller, at_once, call, say
 from tests.acceptance.deployments import Deployment
 from tests.acceptance.scrapes import Figures, metrics_address, read, scrape
-from tests.acceptance.service import Stage
+from tests.acceptance.service import Stage, until
 
 OF_DEPLOYMENT = re.compile(
     r"runwright_(runs\{|queue_depth|runs_unclaimable|approvals_pending|webhook_notices_waiting|workers)"
@@ -54,12 +54,16 @@ def pair(deployment: Deployment, stage: Stage) -> Pair:
     others = [caller.play(call("look", id=str(number)), say(f"Answer {number}.")) for number in range(6)]
     failed = [caller.play({"error": {"status": 400, "code": code}}) for code in ("provider_down", "Acme's own")]
     refused = [caller.play(call("look", id="z"), say("Never."), budget={"max_model_calls": 1}) for _ in range(2)]
-    return Pair(
+    pair = Pair(
         deployment=deployment,
         caller=caller,
         addresses=(metrics_address(one), metrics_address(other)),
         runs=caller.ends_of([*held, *others, *failed, *refused]),
     )
+    # An end is stored an instant before it is counted, and the process that counts it may not have the CPU then.
+    ended = "runwright_run_duration_seconds_count"
+    until(lambda: add(pair.scrape())[ended] == len(pair.runs), told=lambda: add(pair.scrape())[ended])
+    return pair
 
 
 @pytest.mark.parametrize(

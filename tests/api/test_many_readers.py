@@ -158,8 +158,10 @@ class TestPings:
         run_id = await service.submit()
         async with many_readers(service, live, run_id, 40) as readers:
             statements: list[str] = request.getfixturevalue("statements")
+            began_at = asyncio.get_running_loop().time()
             pings = await asyncio.gather(*(read_pings(reader, 4) for reader in readers))
+            seconds = asyncio.get_running_loop().time() - began_at
         assert pings == [["ping"] * 4] * 40
         # Of 160, which take two seconds, or some more on a machine that has much else to do.
-        assert 1 <= count(statements, "find_key") <= 8
-        assert 1 <= count(statements, "look_at_run") <= 8
+        assert 1 <= count(statements, "find_key") <= 2 * seconds + 4
+        assert 1 <= count(statements, "look_at_run") <= 2 * seconds + 4

@@ -119,5 +119,7 @@ async def load(urls: DatabaseUrls) -> LargeTenant:
     for statement in _LOAD:
         await connection.execute(statement, keys.tenant_id)
     await connection.execute("ANALYZE runs, run_metadata, sessions, approvals")
+    # What it has read is told now, and not when its process ends.
+    await connection.execute("SELECT pg_stat_force_next_flush()")
     await connection.close()
     return LargeTenant(urls=urls, keys=keys)

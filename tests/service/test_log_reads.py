@@ -23,18 +23,20 @@ Place = tuple[RunId, int]
 
 
 class WatchedStore(WrappedStore):
-    """The real store. Its statements are counted, and go out when the test lets them; one that is to fail does."""
+    """The real store. Its statements are counted, and answered when the test lets them; one that is to fail does."""
 
     def __init__(self, store: TenantStore) -> None:
         super().__init__(store)
         self.sent: list[list[Place]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self.has_read = asyncio.Event()
         self.fails = False
 
     async def read_logs(self, tenant_id: TenantId, places: Sequence[Place], *, limit: int) -> Mapping[Place, LogPage]:
         self.sent.append(list(places))
         pages = await self.store.read_logs(tenant_id, places, limit=limit)
+        self.has_read.set()
         await self.may_answer.wait()
         if self.fails:
             raise StoreUnavailable("the tests took it away")
@@ -73,6 +75,12 @@ async def world(empty_database: Database, tenant_id: TenantId) -> World:
     return World(store=WatchedStore(PostgresTenantStore(empty_database)), work=work, tenant_id=tenant_id, claims=claims)
 
 
+async def pass_rounds() -> None:
+    """Until all that is ready to run has run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 def numbers(page: LogPage) -> list[int]:
     return [event.seq for event in page.events]
 
@@ -97,10 +105,10 @@ async def test_readers_of_several_runs_are_told_by_one_statement(world: World) -
 async def test_who_asks_while_a_statement_is_under_way_is_told_what_was_stored_meanwhile(world: World) -> None:
     world.store.may_answer.clear()
     early = world.read(0, 3)
-    await asyncio.sleep(0.1)
+    await world.store.has_read.wait()
     await world.append(0)
     late = world.read(0, 3)
-    await asyncio.sleep(0.1)
+    await pass_rounds()
     world.store.may_answer.set()
     assert (numbers(await early), numbers(await late)) == ([], [4])
 
@@ -108,9 +116,9 @@ async def test_who_asks_while_a_statement_is_under_way_is_told_what_was_stored_m
 async def test_all_who_ask_meanwhile_are_told_by_the_next_statement(world: World) -> None:
     world.store.may_answer.clear()
     early = world.read(0)
-    await asyncio.sleep(0.05)
+    await world.store.has_read.wait()
     late = [world.read(run, 2) for run in (0, 1, 2, 0)]
-    await asyncio.sleep(0.05)
+    await pass_rounds()
     world.store.may_answer.set()
     await asyncio.gather(early, *late)
     assert world.store.sent == [[world.place(0)], [world.place(run, 2) for run in range(3)]]
@@ -127,7 +135,7 @@ async def test_a_reader_that_leaves_takes_nobodys_answer_along(world: World) -> 
 async def test_nothing_is_read_for_readers_that_have_left(world: World) -> None:
     world.store.may_answer.clear()
     first = world.read(0)
-    await asyncio.sleep(0.05)
+    await world.store.has_read.wait()
     leaver, stayer = world.read(1), world.read(2)
     await asyncio.sleep(0)
     leaver.cancel()
@@ -164,6 +172,6 @@ async def test_another_tenants_readers_have_a_statement_of_their_own_and_see_not
 async def test_nothing_goes_on_when_nobody_asks_any_more(world: World) -> None:
     before = asyncio.all_tasks()
     await asyncio.gather(*(world.read(run) for run in range(3)))
-    await asyncio.sleep(0.01)
+    await pass_rounds()
     assert asyncio.all_tasks() == before
     assert world.reads.waiting == 0

@@ -14,8 +14,9 @@ from tests.conftest import DatabaseUrls
 from tests.store.operating import ACTOR, new_key, new_tenant
 from tests.store.support import query
 
-# At this rate a test sees no second request come free by itself: one more every minute.
-ONE, MANY = 1, 40
+# At the first rate a test sees no second request come free by itself: one more every minute. At the other one it is
+# every three seconds, behind two at once.
+ONE, MANY = 1, 20
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ async def test_a_tenant_without_a_limit_makes_any_number_and_leaves_no_row(
 
 async def test_a_tenth_of_the_rate_comes_in_at_once(operator: PostgresOperatorStore, keys: PostgresKeyStore) -> None:
     tenant_id = await limited(operator, MANY)
-    waits = [await wait_of(keys, tenant_id) for _ in range(6)]
-    assert [wait is None for wait in waits] == [True] * 4 + [False] * 2
+    waits = [await wait_of(keys, tenant_id) for _ in range(4)]
+    assert [wait is None for wait in waits] == [True] * 2 + [False] * 2
 
 
 async def test_at_least_one_comes_in(operator: PostgresOperatorStore, keys: PostgresKeyStore) -> None:
@@ -98,14 +99,14 @@ async def test_time_without_requests_saves_up_no_more_than_the_burst(
     tenant_id = await limited(operator, MANY)
     await wait_of(keys, tenant_id)
     await pass_time(shared_urls, tenant_id, 86_400)
-    waits = [await wait_of(keys, tenant_id) for _ in range(6)]
-    assert [wait is None for wait in waits] == [True] * 4 + [False] * 2
+    waits = [await wait_of(keys, tenant_id) for _ in range(4)]
+    assert [wait is None for wait in waits] == [True] * 2 + [False] * 2
 
 
 async def test_requests_at_once_are_counted_one_by_one(operator: PostgresOperatorStore, keys: PostgresKeyStore) -> None:
     tenant_id = await limited(operator, MANY)
     waits = await asyncio.gather(*(wait_of(keys, tenant_id) for _ in range(30)))
-    assert waits.count(None) == 4
+    assert waits.count(None) == 2
 
 
 async def test_all_keys_of_a_tenant_share_its_rate_and_no_other_tenants(

@@ -95,11 +95,12 @@ def test_a_text_with_words_is_not_cut(weights: Weights, monkeypatch: pytest.Monk
 
 def test_long_runs_are_found_in_linear_time() -> None:
     text = (b"x" * 2047 + b" ") * 2000
-    started = time.perf_counter()
+    started = time.process_time()
     pieces = list(_cut_runs(text))
 
     assert pieces == [text]
-    assert time.perf_counter() - started < 2
+    # Of its own work, whatever else the machine has to do.
+    assert time.process_time() - started < 2
 
 
 _READS_A_LONG_RUN = """
