@@ -57,7 +57,7 @@ MEANINGS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "approvals_differ": (409, "somebody has told another outcome"),
         "idempotency_in_progress": (409, "the first request with this key has not been answered"),
         "key_not_valid": (409, "the key is revoked or has expired"),
-        "run_already_resumed": (409, "another run goes on from it, which `resumed_by` names"),
+        "run_already_resumed": (409, "another run goes on from it, which `resumed_by_run_id` names"),
         "run_has_parent": (409, "the run is a part of the one that called it"),
         "run_not_resumable": (409, "the run's end is none to go on from"),
         "run_not_terminal": (409, "the run, or one that depends on it, has not ended"),
