@@ -32,6 +32,7 @@ MAX_CODES: Final = 50
 OTHER: Final = "other"
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
+_RATES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 _WAITS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _LAGS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ANSWERS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -109,10 +110,16 @@ class Metrics:
 
     # --- models and tools ---
 
-    def model_answered(self, *, first_token_seconds: float) -> None:
-        """``first_token_seconds`` counts from the call, so waiting for the engine is in it."""
+    def model_answered(
+        self, *, wait_seconds: float, first_token_seconds: float, generation_seconds: float, output_tokens: int
+    ) -> None:
+        """``first_token_seconds`` counts from the call, so waiting for the engine, ``wait_seconds``, is in it."""
         self._model_calls["answered"].inc()
+        self._call_wait.observe(wait_seconds)
         self._first_token.observe(first_token_seconds)
+        if generation_seconds > 0 and output_tokens > 1:
+            # The first token is where the time begins.
+            self._generation_rate.observe((output_tokens - 1) / generation_seconds)
 
     def model_failed(self) -> None:
         self._model_calls["failed"].inc()
@@ -265,6 +272,14 @@ class Metrics:
             "runwright_time_to_first_token_seconds",
             "Time from a model call to its first token, waiting for the engine included.",
             _WAITS,
+        )
+        self._call_wait = declare.histogram(
+            "runwright_model_call_wait_seconds", "Time that a model call waited for its turn at the model.", _WAITS
+        )
+        self._generation_rate = declare.histogram(
+            "runwright_generation_tokens_per_second",
+            "Tokens that a model call generated a second, from the first to the last.",
+            _RATES,
         )
         self._prompt_tokens = declare.counters(
             "runwright_prompt_tokens_total",

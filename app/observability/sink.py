@@ -171,7 +171,12 @@ class ObservingSink:
             case "agent_transfer":
                 metrics.agent_transferred()
             case "model_response":
-                metrics.model_answered(first_token_seconds=body.queue_seconds + body.first_token_seconds)
+                metrics.model_answered(
+                    wait_seconds=body.queue_seconds,
+                    first_token_seconds=body.queue_seconds + body.first_token_seconds,
+                    generation_seconds=body.generation_seconds,
+                    output_tokens=body.usage.output_tokens,
+                )
                 metrics.tokens_used(body.usage)
                 metrics.cost_arose(body.cost)
             case "attempt_failed" if body.subject == "model":

@@ -19,6 +19,7 @@ from app.observability import EngineFigures, Metrics, ObservingSink, Scraper, Wa
 from app.observability.logs import describe_exception
 from app.policy import keyed_digest
 from app.ports.clock import IdSource
+from app.ports.model import ModelInfo
 from app.providers import LlamaProvider
 from app.service.cursors import Cursors
 from app.service.runs import RunRules
@@ -57,6 +58,7 @@ class Process:
         self._supervisor.start()
         if self._drives_runs and self._parts.llama is not None:
             await self._parts.llama.start()
+            _tell_model(self._parts.llama.models()[0])
         self._supervisor.start_worker()
 
     def begin_drain(self) -> None:
@@ -225,3 +227,10 @@ def _load_secret(settings: Settings) -> bytes:
 
 def _tell_failure(job: str, error: Exception) -> None:
     get_logger("runwright.process").error("job_failed", job=job, exception=describe_exception(error))
+
+
+def _tell_model(model: ModelInfo) -> None:
+    """What whoever starts the service should know of its model: that its format is a slow one, say."""
+    get_logger("runwright.llama").info(
+        "model_loaded", model=model.name, context_tokens=model.context_tokens, notes=list(model.notes)
+    )

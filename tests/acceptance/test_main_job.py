@@ -1,5 +1,6 @@
 """The main job on the default model: submit, follow, come back, read, cancel."""
 
+import json
 from typing import Any, Final
 
 import httpx_sse
@@ -57,6 +58,13 @@ def test_the_text_arrives_while_it_is_generated_and_is_what_is_stored(caller: Ca
     assert text_of(frames) == response["text"] == caller.get(run_id)["output_text"]
     assert frames[-1].json["state"] == "completed"
     assert numbers(frames) == list(range(1, len(numbers(frames)) + 1))
+
+
+def test_what_should_be_known_of_the_model_is_in_the_log(service: Service, caller: Caller) -> None:
+    lines = [json.loads(line) for line in service.err if line.startswith("{")]
+    [told] = [line for line in lines if line["event"] == "model_loaded"]
+    assert (told["model"], "chat family chatml" in told["notes"]) == ("default", True)
+    assert any(note.startswith("Q4_1 has no fast kernel") for note in told["notes"])
 
 
 def test_text_is_heard_before_the_run_has_ended(caller: Caller) -> None:

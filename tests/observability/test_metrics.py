@@ -29,7 +29,7 @@ def make_busy_metrics() -> Metrics:
     metrics.run_started(queue_wait_seconds=0.2)
     metrics.run_ended(RunState.COMPLETED, None, duration_seconds=7.0)
     metrics.run_ended(RunState.FAILED, "provider_error", duration_seconds=None)
-    metrics.model_answered(first_token_seconds=0.3)
+    metrics.model_answered(wait_seconds=0.1, first_token_seconds=0.3, generation_seconds=2, output_tokens=9)
     metrics.model_failed()
     metrics.tokens_used(Usage(input_tokens=100, cached_tokens=60, output_tokens=7))
     metrics.tool_ended("succeeded")
@@ -76,6 +76,8 @@ def test_everything_that_was_told_is_counted_once() -> None:
     assert figures["runwright_run_duration_seconds_sum"] == 7
     assert figures["runwright_queue_wait_seconds_sum"] == 0.2
     assert figures["runwright_time_to_first_token_seconds_sum"] == 0.3
+    assert figures["runwright_model_call_wait_seconds_sum"] == 0.1
+    assert figures["runwright_generation_tokens_per_second_sum"] == 4
     assert figures['runwright_model_calls_total{outcome="answered"}'] == 1
     assert figures['runwright_model_calls_total{outcome="failed"}'] == 1
     assert figures['runwright_prompt_tokens_total{origin="evaluated"}'] == 40

@@ -177,6 +177,20 @@ def test_model_calls_are_counted_with_their_tokens(sink: EventSink, metrics: Met
     assert figures['runwright_prompt_tokens_total{origin="cached"}'] == 20
     assert figures["runwright_output_tokens_total"] == 4
     assert figures["runwright_time_to_first_token_seconds_sum"] == 0.75
+    assert figures["runwright_model_call_wait_seconds_sum"] == 0.5
+    # It says of no second how long it generated.
+    assert figures["runwright_generation_tokens_per_second_count"] == 0
+
+
+@pytest.mark.parametrize(("tokens", "seconds", "rates"), [(11, 2.0, [5.0]), (1, 2.0, []), (0, 2.0, []), (11, 0.0, [])])
+def test_how_fast_a_model_generates_is_told_from_the_first_token_on(
+    sink: EventSink, metrics: Metrics, tokens: int, seconds: float, rates: list[float]
+) -> None:
+    body = RESPONDED.model_copy(update={"usage": Usage(output_tokens=tokens), "generation_seconds": seconds})
+    sink.stored(TENANT, [make_event(body)])
+    figures = read_figures(metrics)
+    told = [figures[f"runwright_generation_tokens_per_second_{name}"] for name in ("count", "sum")]
+    assert told == [len(rates), sum(rates)]
 
 
 def test_a_failed_attempt_of_a_tool_is_no_model_call(sink: EventSink, metrics: Metrics) -> None:
