@@ -27,8 +27,11 @@ def answer_to(prompt: Sequence[int], limit: int, window: int) -> tuple[int, ...]
 
 
 class _Cell:
+    """``holders``: how many sequences have it."""
+
     def __init__(self, token: int) -> None:
         self.token = token
+        self.holders = 1
 
 
 class FakeContext:
@@ -48,14 +51,12 @@ class FakeContext:
         self.aborts = 0
         self.refuses_states = False
         self.times_cleared = 0
+        # By their positions, which come in order: whatever is put in follows what is there.
         self._held: dict[int, dict[int, _Cell]] = {sequence: {} for sequence in range(sequences)}
-
-    @property
-    def used(self) -> int:
-        return len({id(cell) for held in self._held.values() for cell in held.values()})
+        self.used = 0
 
     def text(self, sequence: int) -> list[tuple[int, int]]:
-        return [(position, cell.token) for position, cell in sorted(self._held[sequence].items())]
+        return [(position, cell.token) for position, cell in self._held[sequence].items()]
 
     def decode(self, pieces: Sequence[Piece]) -> Decoded:
         rows = sum(len(piece.tokens) for piece in pieces)
@@ -70,10 +71,13 @@ class FakeContext:
         self.outputs = []
         for piece in pieces:
             assert 0 <= piece.sequence < self.sequences - 1
-            assert [position for position, _ in self.text(piece.sequence)] == list(range(piece.start))
+            held = self._held[piece.sequence]
+            # In their order and without a gap.
+            assert len(held) == piece.start
+            assert not held or (next(iter(held)), next(reversed(held))) == (0, piece.start - 1)
             self._fill(piece.sequence, piece.start, piece.tokens)
             if piece.has_output:
-                self.outputs.append(next_token([token for _, token in self.text(piece.sequence)]))
+                self.outputs.append(next_token([cell.token for cell in held.values()]))
         return Decoded.DONE
 
     def holds(self, sequence: int, start: int, end: int) -> bool:
@@ -86,10 +90,15 @@ class FakeContext:
         held = self.text(target)
         assert not held or held[-1][0] + 1 == start
         for position in range(start, end):
-            self._held[target][position] = self._held[source][position]
+            cell = self._held[target][position] = self._held[source][position]
+            cell.holders += 1
 
     def cut(self, sequence: int, length: int) -> None:
-        self._held[sequence] = {position: cell for position, cell in self._held[sequence].items() if position < length}
+        held = self._held[sequence]
+        for position in [position for position in held if position >= length]:
+            cell = held.pop(position)
+            cell.holders -= 1
+            self.used -= not cell.holders
 
     def clear(self) -> None:
         assert not self.used
@@ -109,7 +118,10 @@ class FakeContext:
         return True
 
     def _fill(self, sequence: int, start: int, tokens: Sequence[int]) -> None:
-        self._held[sequence].update({start + n: _Cell(token) for n, token in enumerate(tokens)})
+        held = self._held[sequence]
+        assert not held or next(reversed(held)) < start
+        held.update({start + n: _Cell(token) for n, token in enumerate(tokens)})
+        self.used += len(tokens)
 
 
 class FakeChooser:
