@@ -100,6 +100,8 @@ def test_each_of_three_calls_gets_its_own_answer(desk: Desk) -> None:
     run_id = desk.caller.play({"calls": calls}, say("Done."), agent="payer")
     asked = {approval["call_id"]: approval for approval in desk.approver.asked(run_id, count=3)}
     first, second, third = (asked[f"call_1_{n}"] for n in (1, 2, 3))
+    # They are asked an instant before it is suspended.
+    until(lambda: desk.caller.get(run_id)["state"] == "suspended")
     assert desk.approver.decide(second, "approve").status_code == 200
     assert desk.caller.get(run_id)["state"] == "suspended"
     assert desk.approver.decide(first, "deny").status_code == 200
