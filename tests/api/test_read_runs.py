@@ -260,12 +260,14 @@ async def test_submitting_with_a_wait_answers_the_run_at_its_end(service: Servic
     await service.put_agent()
     body = {"agent": "planner", "input": "x"}
     waiting = asyncio.create_task(service.client.post("/runs", json=body, headers={"Prefer": "wait=25"}))
-    await eventually(lambda: subscriptions(service) == 1)
-    run_id = (await ids(service.client))[0]
-    await service.scribe.end(run_id, output_text="Done.")
+    # Who waits listens before the run is stored.
+    async with asyncio.timeout(10):
+        while not (stored := await ids(service.client)):
+            continue
+    await service.scribe.end(stored[0], output_text="Done.")
     response = await waiting
     assert (response.status_code, response.json()["output_text"]) == (200, "Done.")
-    assert response.headers["location"] == f"/runs/{run_id}"
+    assert response.headers["location"] == f"/runs/{stored[0]}"
 
 
 async def test_whoever_waits_is_let_go_when_the_process_goes_away(service: Service) -> None:
